@@ -1,0 +1,166 @@
+//! What a device must be able to do.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use thiserror::Error;
+
+use crate::{BlockType, TokenId};
+
+/// Rotary parameters of one kind of layer: pair `j` is columns `j` and `j + width / 2` of a head.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rope {
+    /// Radians per unit of angle, one per pair. Zero leaves a pair as it is.
+    pub freqs: Vec<f32>,
+    /// Which of a row's three angles turns each pair.
+    pub axis: Vec<u8>,
+}
+
+impl Rope {
+    /// Width of the heads it applies to.
+    pub fn width(&self) -> usize {
+        2 * self.freqs.len()
+    }
+}
+
+/// A stack of equally shaped matrices as stored in a file. A plain matrix is a stack of one.
+#[derive(Clone, Debug)]
+pub struct Matrix<'a> {
+    /// How elements are stored.
+    pub block: BlockType,
+    /// Number of matrices, one after the other.
+    pub stack: usize,
+    /// Outputs of each.
+    pub rows: usize,
+    /// Inputs of each; a whole number of blocks.
+    pub cols: usize,
+    /// `stack × rows` rows of `cols / block_len` blocks.
+    pub bytes: Cow<'a, [u8]>,
+}
+
+/// The device cannot hold or use a tensor.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[error("{0}")]
+pub struct Unsupported(pub String);
+
+/// The device failed; nothing after the failing op is to be trusted.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[error("the device failed: {0}")]
+pub struct DeviceError(pub String);
+
+/// A device, seen as a small set of operations on rows.
+///
+/// # The row law
+///
+/// Output row `i` of every op depends on input row `i` alone, down to the last bit. How many
+/// other rows came along, and where `i` stood among them, must not show.
+///
+/// # Errors
+///
+/// Ops do not fail: a wrong shape is a bug and panics, and a device fault is sticky and surfaces
+/// at [`finish`](Backend::finish). Memory for activations is reserved when the engine starts, so
+/// running out is not a step-time event.
+///
+/// # Fused ops
+///
+/// A method with a body is *defined* by that body. A backend may replace it by a fused kernel;
+/// the conformance suite compares the two.
+pub trait Backend: Sized + 'static {
+    /// Rows of `f32` on the device. Dropping one returns it to the device's pool.
+    type Act;
+    /// A stack of matrices in the device's own layout.
+    type Weight;
+    /// A weight vector.
+    type Vector;
+    /// For each row: which experts, how much of each.
+    type Routes;
+    /// Sines and cosines of a step's rows, for one [`Rope`].
+    type Angles;
+    /// The reads and writes of a step's rows, for all layers of one reach.
+    type Plan;
+
+    /// What to call the device in reports, e.g. `cpu (avx512-vnni, 2 threads)`.
+    fn name(&self) -> String;
+
+    /// Brings a stack of matrices onto the device.
+    ///
+    /// # Errors
+    /// The block type has no kernels here, or the device is full.
+    fn matrix(&self, stored: Matrix<'_>) -> Result<Self::Weight, Unsupported>;
+    /// Brings a vector onto the device.
+    fn vector(&self, values: &[f32]) -> Self::Vector;
+    /// Brings rows of `cols` values onto the device.
+    fn upload(&self, values: &[f32], cols: usize) -> Self::Act;
+    /// Prepares rotation by each row's angles.
+    fn angles(&self, rope: &Rope, rows: &[[u32; 3]]) -> Self::Angles;
+
+    /// `table[token] * scale`, one row per token.
+    fn embed(&self, table: &Self::Weight, tokens: &[TokenId], scale: f32) -> Self::Act;
+    /// `x`, with row `to` replaced by row `from` of `source` for each `(to, from)`.
+    fn replace_rows(&self, x: Self::Act, source: &Self::Act, pairs: &[(usize, usize)])
+    -> Self::Act;
+    /// `x · Wᵀ`.
+    fn linear(&self, x: &Self::Act, w: &Self::Weight) -> Self::Act;
+    /// `x / √(mean(x²) + eps) * w` over each group of `w.len()` columns.
+    fn rms_norm(&self, x: &Self::Act, w: &Self::Vector, eps: f32) -> Self::Act;
+    /// `x / √(mean(x²) + eps)` over each group of `width` columns.
+    fn unit_norm(&self, x: &Self::Act, width: usize, eps: f32) -> Self::Act;
+    /// Rotates each head of row `i` by the row's angles.
+    fn rope(&self, x: Self::Act, angles: &Self::Angles) -> Self::Act;
+    /// `a + b`.
+    fn add(&self, a: &Self::Act, b: &Self::Act) -> Self::Act;
+    /// `x ⊙ s`, where `s` has one value or one per column.
+    fn scale(&self, x: Self::Act, s: &Self::Vector) -> Self::Act;
+    /// `gelu_tanh(gate) ⊙ up`.
+    fn gelu_mul(&self, gate: &Self::Act, up: &Self::Act) -> Self::Act;
+    /// `cap · tanh(x / cap)`.
+    fn softcap(&self, x: Self::Act, cap: f32) -> Self::Act;
+    /// Softmax over all experts, the best `k` (the lower index among equals), renormalised to sum
+    /// one, each times its entry of `per_expert`.
+    fn route(&self, logits: &Self::Act, per_expert: &Self::Vector, k: usize) -> Self::Routes;
+    /// `Σⱼ weightⱼ · down[eⱼ](gelu_mul(gate_up[eⱼ](x)))` over each row's experts; the first half
+    /// of `gate_up`'s outputs is the gate. Terms are added in ascending order of expert index.
+    fn experts(
+        &self,
+        x: &Self::Act,
+        routes: &Self::Routes,
+        gate_up: &Self::Weight,
+        down: &Self::Weight,
+    ) -> Self::Act;
+    /// The chosen rows, in the given order.
+    fn select(&self, x: &Self::Act, rows: &[usize]) -> Self::Act;
+    /// The chosen columns of every row.
+    fn columns(&self, x: &Self::Act, columns: Range<usize>) -> Self::Act;
+    /// Waits for everything issued so far and reports the first fault.
+    ///
+    /// # Errors
+    /// The device failed at or before this point.
+    fn finish(&self) -> Result<(), DeviceError>;
+    /// Copies to the host, row after row. Implies [`finish`](Backend::finish).
+    ///
+    /// # Errors
+    /// The device failed at or before this point.
+    fn read(&self, x: &Self::Act) -> Result<Vec<f32>, DeviceError>;
+
+    /// `residual + rms_norm(branch, w)`.
+    fn add_norm(
+        &self,
+        residual: &Self::Act,
+        branch: &Self::Act,
+        w: &Self::Vector,
+        eps: f32,
+    ) -> Self::Act {
+        self.add(residual, &self.rms_norm(branch, w, eps))
+    }
+
+    /// `rope(rms_norm(x, w))`, per head.
+    fn norm_rope(
+        &self,
+        x: &Self::Act,
+        w: &Self::Vector,
+        eps: f32,
+        angles: &Self::Angles,
+    ) -> Self::Act {
+        self.rope(self.rms_norm(x, w, eps), angles)
+    }
+}

@@ -1,0 +1,24 @@
+//! The contracts between the parts of the engine: what a batch is, what a device must do, what a
+//! cache promises, and how named tensors are found.
+//!
+//! Read in this order: [`batch`](Batch), [`backend`](Backend), [`kv`](KvCache), then
+//! [`tensor`](TensorSource). Nothing here knows a file, a device, a clock or a model's name.
+#![forbid(unsafe_code)]
+
+mod backend;
+mod batch;
+mod block;
+mod ids;
+mod kv;
+mod meta;
+mod tensor;
+
+pub use backend::{Backend, DeviceError, Matrix, Rope, Unsupported};
+pub use batch::{Batch, BatchBuilder, BatchError, Input, Row, RowSpec, Span, SpanSpec, Want};
+pub use block::BlockType;
+pub use ids::{LayerId, SlotId, SoftId, TokenId};
+pub use kv::{
+    CacheFull, Code, KvCache, KvKernels, KvLayerSpec, KvPlan, LayerPlan, Qkv, Reach, Regime, View,
+};
+pub use meta::{Strings, Value};
+pub use tensor::{SourceError, TensorInfo, TensorSource};

@@ -1,0 +1,2 @@
+//! Tasks that are more than one cargo command.
+fn main() {}
