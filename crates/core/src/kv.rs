@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use crate::{Backend, Batch, LayerId, SlotId, Unsupported};
+use crate::{Backend, Batch, LayerId, SlotId, Span, Unsupported};
 
 /// How far back a layer's attention reaches.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -130,17 +130,24 @@ pub struct LayerPlan {
 pub struct KvPlan<B: Backend> {
     by_layer: Vec<usize>,
     plans: Vec<B::Plan>,
+    ends: Vec<(SlotId, u32)>,
 }
 
 impl<B: Backend> KvPlan<B> {
-    /// `plans[by_layer[l]]` serves layer `l`.
-    pub fn new(by_layer: Vec<usize>, plans: Vec<B::Plan>) -> Self {
-        Self { by_layer, plans }
+    /// `plans[by_layer[l]]` serves layer `l`; the rows of `batch` are what is planned.
+    pub fn new(batch: &Batch, by_layer: Vec<usize>, plans: Vec<B::Plan>) -> Self {
+        let end = |span: &Span| (span.slot, span.base + span.len as u32);
+        Self { by_layer, plans, ends: batch.spans().iter().map(end).collect() }
     }
 
     /// The plan for one layer.
     pub fn layer(&self, id: LayerId) -> &B::Plan {
         &self.plans[self.by_layer[id.index()]]
+    }
+
+    /// For each slot of the step, one past the last entry that the step writes.
+    pub fn ends(&self) -> &[(SlotId, u32)] {
+        &self.ends
     }
 }
 

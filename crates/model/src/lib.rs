@@ -1,0 +1,10 @@
+//! Architectures, each written once over [`Backend`], and [`run`], the whole life of a batch.
+//!
+//! A layer is a function of rows. Prefill, batched decode, verify, tree verify, embed and
+//! perplexity are shapes of the batch; nothing in this crate can tell them apart. It names no
+//! device, no cache format, no request and no file.
+#![forbid(unsafe_code)]
+
+mod run;
+
+pub use run::{Hooks, Model, NoHooks, Outputs, Step, StepError, run, run_with};

@@ -1,0 +1,132 @@
+//! Plan, forward, head: what happens to a batch.
+
+use lapidary_core::{
+    Backend, Batch, CacheFull, DeviceError, KvCache, KvLayerSpec, KvPlan, LayerId, Row,
+};
+use thiserror::Error;
+
+/// A decoder, as the engine sees it.
+pub trait Model<B: Backend> {
+    /// What the model needs from a cache, layer by layer.
+    fn kv_specs(&self) -> Vec<KvLayerSpec>;
+    /// Width of a hidden state.
+    fn hidden(&self) -> usize;
+    /// Entries of the vocabulary, the width of a row of logits.
+    fn vocab(&self) -> usize;
+    /// Runs the rows through every layer. The result has one normed hidden state per row.
+    fn forward(
+        &self,
+        ops: &B,
+        cache: &mut dyn KvCache<B>,
+        step: &Step<'_, B>,
+        hooks: &mut dyn Hooks<B>,
+    ) -> B::Act;
+    /// Next-token logits of the given hidden states.
+    fn logits(&self, ops: &B, hidden: &B::Act) -> B::Act;
+}
+
+/// A batch and what was decided about it, once, for all layers.
+pub struct Step<'a, B: Backend> {
+    /// The rows.
+    pub batch: &'a Batch,
+    /// Their cache reads and writes.
+    pub kv: KvPlan<B>,
+    /// Matrices of soft tokens, indexed by [`SoftId`](lapidary_core::SoftId). They are as wide as
+    /// a hidden state and enter unscaled.
+    pub soft: &'a [B::Act],
+}
+
+/// Watches, or adds to, the residual stream between layers. A hook belongs to the loop over
+/// layers, never to a layer.
+///
+/// The row law binds hooks too: what is done to a row depends on that row alone.
+pub trait Hooks<B: Backend> {
+    /// Sees the scaled embeddings and hands on what the first layer gets.
+    fn embedded(&mut self, ops: &B, h: B::Act) -> B::Act {
+        let _ = ops;
+        h
+    }
+
+    /// Sees the output of a layer and hands on what the next one gets.
+    fn after_layer(&mut self, ops: &B, layer: LayerId, h: B::Act) -> B::Act {
+        let _ = (ops, layer);
+        h
+    }
+}
+
+/// Leaves the stream alone.
+#[derive(Clone, Copy, Debug)]
+pub struct NoHooks;
+
+impl<B: Backend> Hooks<B> for NoHooks {}
+
+/// What a step returned, in row order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outputs {
+    /// `(row, hidden state)` for every row that wanted one.
+    pub hidden: Vec<(usize, Vec<f32>)>,
+    /// `(row, logits)` likewise.
+    pub logits: Vec<(usize, Vec<f32>)>,
+}
+
+/// Why a step did not run, or did not finish.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum StepError {
+    /// The cache had no room. Nothing was changed.
+    #[error(transparent)]
+    Cache(#[from] CacheFull),
+    /// The device failed. The cache is not to be trusted.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+/// Runs a batch of tokens: the common case of [`run_with`].
+///
+/// # Errors
+/// See [`run_with`].
+pub fn run<B: Backend>(
+    ops: &B,
+    model: &dyn Model<B>,
+    cache: &mut dyn KvCache<B>,
+    batch: &Batch,
+) -> Result<Outputs, StepError> {
+    run_with(ops, model, cache, batch, &[], &mut NoHooks)
+}
+
+/// Plans a batch, runs it and reads back what its rows want. The cache holds the rows afterwards,
+/// uncommitted.
+///
+/// # Errors
+/// [`StepError::Cache`] before anything was done, [`StepError::Device`] after the device failed.
+pub fn run_with<B: Backend>(
+    ops: &B,
+    model: &dyn Model<B>,
+    cache: &mut dyn KvCache<B>,
+    batch: &Batch,
+    soft: &[B::Act],
+    hooks: &mut dyn Hooks<B>,
+) -> Result<Outputs, StepError> {
+    let kv = cache.plan(ops, batch)?;
+    let states = model.forward(ops, cache, &Step { batch, kv, soft }, hooks);
+    let hidden = fetch(ops, batch, |row| row.want.hidden, |rows| ops.select(&states, rows))?;
+    let head = |rows: &[usize]| model.logits(ops, &ops.select(&states, rows));
+    let logits = fetch(ops, batch, |row| row.want.logits, head)?;
+    ops.finish()?;
+    Ok(Outputs { hidden, logits })
+}
+
+/// Reads what `make` yields for the rows that `pick` names, row by row.
+fn fetch<B: Backend>(
+    ops: &B,
+    batch: &Batch,
+    pick: impl Fn(&Row) -> bool,
+    make: impl FnOnce(&[usize]) -> B::Act,
+) -> Result<Vec<(usize, Vec<f32>)>, DeviceError> {
+    let rows = batch.rows_where(pick);
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let flat = ops.read(&make(&rows))?;
+    let width = flat.len() / rows.len();
+    Ok(rows.into_iter().zip(flat.chunks_exact(width).map(<[f32]>::to_vec)).collect())
+}
