@@ -5,6 +5,11 @@
 //! device, no cache format, no request and no file.
 #![forbid(unsafe_code)]
 
+pub mod config;
+pub mod gemma;
+mod load;
+mod names;
 mod run;
 
+pub use load::{LoadError, Precision, load};
 pub use run::{Hooks, Model, NoHooks, Outputs, Step, StepError, run, run_with};

@@ -9,6 +9,11 @@ use thiserror::Error;
 pub trait Model<B: Backend> {
     /// What the model needs from a cache, layer by layer.
     fn kv_specs(&self) -> Vec<KvLayerSpec>;
+    /// Whether a layer stores entries of its own, or reads an earlier layer's.
+    fn owns_entries(&self, layer: LayerId) -> bool {
+        let _ = layer;
+        true
+    }
     /// Width of a hidden state.
     fn hidden(&self) -> usize;
     /// Entries of the vocabulary, the width of a row of logits.

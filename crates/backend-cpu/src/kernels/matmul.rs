@@ -1,0 +1,376 @@
+//! matmul: `y[r, n] = Σ_k x[r, k] · w[n, k]`, for the rows that a job lists.
+//!
+//! Weights are packed sixteen outputs wide (see `pack`), activations are codes of `quantise` for
+//! quantised weights and plain floats otherwise.
+//! Order: docs/numerics.md; a function of `k` and the format, never of the rows.
+//! Bound: weight bytes for few rows, dot products for many.
+//! Twin: `reference::law::dot` and `dot_floats`.
+
+use crate::act::Codes;
+use crate::blocks::BLOCK;
+use crate::lanes::{LANES, Lanes};
+use crate::pack::{CodeBits, FloatType, Kind, Layout};
+use crate::reference::law::{SEGMENT, SEGMENT_BLOCKS};
+
+/// The inputs of a job.
+#[derive(Clone, Copy)]
+pub(crate) enum Inputs<'a> {
+    Codes(&'a Codes),
+    Floats { data: &'a [f32], cols: usize },
+}
+
+/// One group of sixteen outputs for some rows.
+pub(crate) struct Job<'a> {
+    pub(crate) kind: Kind,
+    /// The group's weights.
+    pub(crate) group: &'a [u8],
+    pub(crate) inputs: Inputs<'a>,
+    /// `(row of the inputs, row of the output)`.
+    pub(crate) rows: &'a [(u32, u32)],
+    /// Start of the output: rows of `stride` values.
+    pub(crate) out: *mut f32,
+    pub(crate) stride: usize,
+    /// First column to write, and how many of the sixteen there are.
+    pub(crate) first: usize,
+    pub(crate) lanes: usize,
+}
+
+/// Runs a job.
+///
+/// # Safety
+/// The instructions of `L` exist and are enabled in the caller. The group holds what `kind` says
+/// for the inputs' width, rows lie inside inputs and output, and nobody else writes these columns.
+#[inline(always)]
+pub(crate) unsafe fn matmul<L: Lanes>(job: &Job<'_>) {
+    // SAFETY: passed on.
+    unsafe {
+        match (job.kind, job.inputs) {
+            (Kind::Blocks(layout), Inputs::Codes(x)) => blocks::<L>(layout, x, job),
+            (Kind::Floats(float), Inputs::Floats { data, cols }) => {
+                floats::<L>(float, data, cols, job);
+            }
+            _ => unreachable!("codes go with blocks and floats with floats"),
+        }
+    }
+}
+
+/// Makes the layout a constant of the kernel.
+#[inline(always)]
+unsafe fn blocks<L: Lanes>(layout: Layout, x: &Codes, job: &Job<'_>) {
+    use CodeBits::{Eight, Five, Four, Six};
+    // SAFETY: passed on.
+    unsafe {
+        match (layout.bits, layout.offset, layout.mins, layout.parts) {
+            (Four, 8, false, 0) => tiles::<L, Q4Offset>(x, job),
+            (Four, 0, true, 0) => tiles::<L, Q4Min>(x, job),
+            (Five, 16, false, 0) => tiles::<L, Q5Offset>(x, job),
+            (Five, 0, true, 0) => tiles::<L, Q5Min>(x, job),
+            (Eight, 0, false, 0) => tiles::<L, Q8>(x, job),
+            (Four, 0, true, 1) => tiles::<L, Q4K>(x, job),
+            (Five, 0, true, 1) => tiles::<L, Q5K>(x, job),
+            (Six, 32, false, 2) => tiles::<L, Q6K>(x, job),
+            _ => unreachable!("`Layout::of` makes no other layout"),
+        }
+    }
+}
+
+/// A layout known at compile time.
+trait Format {
+    const LAYOUT: Layout;
+}
+
+macro_rules! format {
+    ($name:ident, $bits:ident, $offset:literal, $mins:literal, $shared:literal, $parts:literal) => {
+        struct $name;
+        impl Format for $name {
+            const LAYOUT: Layout = Layout {
+                bits: CodeBits::$bits,
+                offset: $offset,
+                mins: $mins,
+                shared: $shared,
+                parts: $parts,
+            };
+        }
+    };
+}
+
+format!(Q4Offset, Four, 8, false, false, 0);
+format!(Q4Min, Four, 0, true, false, 0);
+format!(Q5Offset, Five, 16, false, false, 0);
+format!(Q5Min, Five, 0, true, false, 0);
+format!(Q8, Eight, 0, false, false, 0);
+format!(Q4K, Four, 0, true, true, 1);
+format!(Q5K, Five, 0, true, true, 1);
+format!(Q6K, Six, 32, false, true, 2);
+
+#[inline(always)]
+unsafe fn tiles<L: Lanes, T: Format>(x: &Codes, job: &Job<'_>) {
+    let mut rows = job.rows;
+    // SAFETY: passed on; each tile takes rows that are there.
+    unsafe {
+        while L::TILE >= 8 && rows.len() >= 8 {
+            tile::<L, T, 8>(x, job, &rows[..8]);
+            rows = &rows[8..];
+        }
+        while rows.len() >= 4 {
+            tile::<L, T, 4>(x, job, &rows[..4]);
+            rows = &rows[4..];
+        }
+        while rows.len() >= 2 {
+            tile::<L, T, 2>(x, job, &rows[..2]);
+            rows = &rows[2..];
+        }
+        if let [row] = rows {
+            tile::<L, T, 1>(x, job, &[*row]);
+        }
+    }
+}
+
+/// Sixteen outputs of `R` rows: weights are taken apart once for all of them.
+#[inline(always)]
+unsafe fn tile<L: Lanes, T: Format, const R: usize>(x: &Codes, job: &Job<'_>, rows: &[(u32, u32)]) {
+    let layout = const { T::LAYOUT };
+    // SAFETY: the group holds `x.blocks` records, a head before each eight if factors are shared;
+    // `rows` has `R` rows of `x`, each with `x.blocks` places.
+    unsafe {
+        let from: [usize; R] = std::array::from_fn(|r| rows.get_unchecked(r).0 as usize * x.blocks);
+        let mut y = [L::splat(0.0); R];
+        let mut at = job.group.as_ptr();
+        let mut factors = (L::splat(0.0), L::splat(0.0));
+        let mut b = 0;
+        while b < x.blocks {
+            let end = (b + SEGMENT_BLOCKS).min(x.blocks);
+            if layout.shared {
+                factors = load_factors::<L, T>(at);
+                at = at.add(layout.head_bytes());
+            }
+            let mut segment = [L::splat(0.0); R];
+            while b < end {
+                let record = Record::<L>::load::<T>(at, factors);
+                at = at.add(layout.record_bytes());
+                for r in 0..R {
+                    segment[r] = record.term::<T>(x, from[r] + b, segment[r]);
+                }
+                b += 1;
+            }
+            for r in 0..R {
+                y[r] = L::add(y[r], segment[r]);
+            }
+        }
+        for r in 0..R {
+            store::<L>(job, rows.get_unchecked(r).1 as usize, y[r]);
+        }
+    }
+}
+
+/// Writes the columns that exist.
+#[inline(always)]
+unsafe fn store<L: Lanes>(job: &Job<'_>, row: usize, y: L::F) {
+    // SAFETY: the row and `lanes` columns from `first` lie inside the output.
+    unsafe {
+        let out = job.out.add(row * job.stride + job.first);
+        if job.lanes == LANES {
+            L::store(out, y);
+        } else {
+            let mut all = [0.0; LANES];
+            L::store(all.as_mut_ptr(), y);
+            std::ptr::copy_nonoverlapping(all.as_ptr(), out, job.lanes);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn load_factors<L: Lanes, T: Format>(at: *const u8) -> (L::F, L::F) {
+    // SAFETY: `d`, and with minimums `m`, are here.
+    unsafe {
+        let d = L::load_f16(at.cast());
+        let m = if const { T::LAYOUT }.mins { L::load_f16(at.add(2 * LANES).cast()) } else { d };
+        (d, m)
+    }
+}
+
+/// One record in registers.
+struct Record<L: Lanes> {
+    chunks: [L::B; 8],
+    d: L::F,
+    m: L::F,
+    /// Integer factors of the halves, and of the minimums.
+    scale: [L::I; 2],
+    min: L::I,
+}
+
+impl<L: Lanes> Record<L> {
+    #[inline(always)]
+    unsafe fn load<T: Format>(at: *const u8, shared: (L::F, L::F)) -> Self {
+        let layout = const { T::LAYOUT };
+        // SAFETY: a whole record lies at `at`.
+        unsafe {
+            let chunks = load_chunks::<L, T>(at);
+            let mut rest = at.add(layout.bits.bytes());
+            let (d, m) = if layout.shared { shared } else { load_factors::<L, T>(rest) };
+            rest = rest.add(if layout.shared { 0 } else { layout.factor_bytes() });
+            let none = L::splat_i(1);
+            let integers = |i: usize| L::load_i8(rest.add(i * LANES).cast());
+            let scale = match layout.parts {
+                0 => [none; 2],
+                1 => [integers(0); 2],
+                _ => [integers(0), integers(1)],
+            };
+            let min = if layout.mins && layout.parts > 0 { integers(layout.parts) } else { none };
+            Self { chunks, d, m, scale, min }
+        }
+    }
+
+    /// `segment + scale · term` for the block at place `p` of the inputs.
+    #[inline(always)]
+    unsafe fn term<T: Format>(&self, x: &Codes, p: usize, segment: L::F) -> L::F {
+        let layout = const { T::LAYOUT };
+        // SAFETY: place `p` exists in all four arrays.
+        unsafe {
+            let a = x.bytes.as_ptr().add(p * BLOCK).cast::<i32>();
+            let sum = *x.sums.get_unchecked(p);
+            let first = *x.first_half.get_unchecked(p);
+            let excess = if matches!(layout.bits, CodeBits::Eight) {
+                L::SIGNED_EXCESS
+            } else {
+                layout.offset
+            };
+            let (bias_low, bias_high) = match (excess, layout.parts) {
+                (0, _) => (0, 0),
+                (_, 2) => (-excess * first, -excess * (sum - first)),
+                _ => (-excess * sum, 0),
+            };
+            let mut low = L::splat_i(bias_low);
+            let mut high = L::splat_i(bias_high);
+            for c in 0..4 {
+                low = dot::<L, T>(low, self.chunks[c], a.add(c).read_unaligned());
+                high = dot::<L, T>(high, self.chunks[c + 4], a.add(c + 4).read_unaligned());
+            }
+            let total = match layout.parts {
+                0 => L::add_i(low, high),
+                1 => L::mul_i(L::add_i(low, high), self.scale[0]),
+                _ => L::add_i(L::mul_i(low, self.scale[0]), L::mul_i(high, self.scale[1])),
+            };
+            let mut term = L::mul(self.d, L::to_f(total));
+            if layout.mins {
+                let mins = match layout.parts {
+                    0 => L::splat_i(sum),
+                    _ => L::mul_i(self.min, L::splat_i(sum)),
+                };
+                term = L::fma(self.m, L::to_f(mins), term);
+            }
+            L::fma(L::splat(*x.scales.get_unchecked(p)), term, segment)
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn dot<L: Lanes, T: Format>(acc: L::I, w: L::B, a: i32) -> L::I {
+    // SAFETY: codes of unsigned layouts are at most 63.
+    unsafe {
+        match const { T::LAYOUT }.bits {
+            CodeBits::Eight => L::dot_signed(acc, w, a),
+            _ => L::dot(acc, w, a),
+        }
+    }
+}
+
+/// Takes the eight chunks of a block apart, as `CodeBits` describes them.
+#[inline(always)]
+unsafe fn load_chunks<L: Lanes, T: Format>(at: *const u8) -> [L::B; 8] {
+    // SAFETY: the codes of a whole record lie at `at`.
+    unsafe {
+        let v = |i: usize| L::load_b(at.add(64 * i));
+        let bits = const { T::LAYOUT }.bits;
+        if matches!(bits, CodeBits::Eight) {
+            return [v(0), v(1), v(2), v(3), v(4), v(5), v(6), v(7)];
+        }
+        let low = |i: usize| L::field::<0>(v(i), 15);
+        let high = |i: usize| L::field::<4>(v(i), 15);
+        let c = [low(0), low(1), low(2), low(3), high(0), high(1), high(2), high(3)];
+        match bits {
+            CodeBits::Five => {
+                let h = v(4);
+                [
+                    L::or(c[0], L::field_up::<0, 4>(h, 1)),
+                    L::or(c[1], L::field_up::<1, 4>(h, 1)),
+                    L::or(c[2], L::field_up::<2, 4>(h, 1)),
+                    L::or(c[3], L::field_up::<3, 4>(h, 1)),
+                    L::or(c[4], L::field_up::<4, 4>(h, 1)),
+                    L::or(c[5], L::field_up::<5, 4>(h, 1)),
+                    L::or(c[6], L::field_up::<6, 4>(h, 1)),
+                    L::or(c[7], L::field_up::<7, 4>(h, 1)),
+                ]
+            }
+            CodeBits::Six => {
+                let (h, g) = (v(4), v(5));
+                [
+                    L::or(c[0], L::field_up::<0, 4>(h, 3)),
+                    L::or(c[1], L::field_up::<2, 4>(h, 3)),
+                    L::or(c[2], L::field_up::<4, 4>(h, 3)),
+                    L::or(c[3], L::field_up::<6, 4>(h, 3)),
+                    L::or(c[4], L::field_up::<0, 4>(g, 3)),
+                    L::or(c[5], L::field_up::<2, 4>(g, 3)),
+                    L::or(c[6], L::field_up::<4, 4>(g, 3)),
+                    L::or(c[7], L::field_up::<6, 4>(g, 3)),
+                ]
+            }
+            CodeBits::Four | CodeBits::Eight => c,
+        }
+    }
+}
+
+/// Plain floats: rows in tiles of up to four, one multiply-add chain per row.
+#[inline(always)]
+unsafe fn floats<L: Lanes>(float: FloatType, x: &[f32], cols: usize, job: &Job<'_>) {
+    // SAFETY: passed on; each tile takes rows that are there.
+    unsafe {
+        let mut rows = job.rows;
+        while rows.len() >= 4 {
+            float_tile::<L, 4>(float, x, cols, job, &rows[..4]);
+            rows = &rows[4..];
+        }
+        for row in rows {
+            float_tile::<L, 1>(float, x, cols, job, &[*row]);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn float_tile<L: Lanes, const R: usize>(
+    float: FloatType,
+    x: &[f32],
+    cols: usize,
+    job: &Job<'_>,
+    rows: &[(u32, u32)],
+) {
+    // SAFETY: the group holds `cols` times sixteen elements; `rows` has `R` rows of `x`.
+    unsafe {
+        let from: [*const f32; R] =
+            std::array::from_fn(|r| x.as_ptr().add(rows.get_unchecked(r).0 as usize * cols));
+        let w = job.group.as_ptr();
+        let mut y = [L::splat(0.0); R];
+        let mut k = 0;
+        while k < cols {
+            let end = (k + SEGMENT).min(cols);
+            let mut segment = [L::splat(0.0); R];
+            while k < end {
+                let w = match float {
+                    FloatType::F32 => L::load(w.cast::<f32>().add(k * LANES)),
+                    FloatType::F16 => L::load_f16(w.cast::<u16>().add(k * LANES)),
+                    FloatType::BF16 => L::load_bf16(w.cast::<u16>().add(k * LANES)),
+                };
+                for r in 0..R {
+                    segment[r] = L::fma(w, L::splat(*from[r].add(k)), segment[r]);
+                }
+                k += 1;
+            }
+            for r in 0..R {
+                y[r] = L::add(y[r], segment[r]);
+            }
+        }
+        for r in 0..R {
+            store::<L>(job, rows.get_unchecked(r).1 as usize, y[r]);
+        }
+    }
+}
