@@ -120,32 +120,61 @@ impl<B: KvKernels> Loaded<B> {
         all
     }
 
-    /// Continues `prompt` in an emptied slot, always with the likeliest token (the lower id among
-    /// equals), up to `most` tokens or one of `end`, which is included.
+    /// Continues each prompt, always with the likeliest token (the lower id among equals), up to
+    /// `most` tokens or one of `end`, which is included. As many prompts run at once as there are
+    /// slots; every step mixes whatever they need.
     pub fn greedy(
         &mut self,
-        slot: SlotId,
-        prompt: &[TokenId],
+        prompts: &[&[TokenId]],
         most: usize,
         end: &[TokenId],
-    ) -> Vec<TokenId> {
-        let chunk = self.cache.extent().burst as usize;
-        let last = prompt.len() - 1;
-        let mut out =
-            self.read(slot, prompt, chunk, last, Want::LOGITS, &mut lapidary_model::NoHooks);
-        let mut tokens = Vec::new();
+    ) -> Vec<Vec<TokenId>> {
+        let slots = self.cache.extent().slots;
+        let mut texts = vec![Vec::new(); prompts.len()];
+        let mut waiting = (0..prompts.len()).rev().collect::<Vec<_>>();
+        let mut running: Vec<Option<usize>> = vec![None; slots];
         loop {
-            let (_, logits) = out.logits.last().expect("the last row wants logits");
-            let token = argmax(logits);
-            tokens.push(token);
-            if tokens.len() == most || end.contains(&token) {
-                return tokens;
+            for (slot, running) in running.iter_mut().enumerate() {
+                if running.is_none() {
+                    self.cache.clear(SlotId(slot as u32));
+                    *running = waiting.pop();
+                }
             }
-            let base = self.cache.committed(slot);
-            let batch = Batch::builder().chain(slot, base, &[token], |_| Want::LOGITS);
-            out = self.run(&batch.expect("one row").build());
-            self.commit(slot, 1);
+            let known = |i: usize| [prompts[i], &texts[i]].concat();
+            let batch = self.next_rows(&running, known);
+            if batch.rows().is_empty() {
+                return texts;
+            }
+            let out = self.run(&batch);
+            for span in batch.spans() {
+                self.commit(span.slot, span.len);
+            }
+            for (row, logits) in out.logits {
+                let slot = batch.rows()[row].slot.index();
+                let i = running[slot].expect("rows belong to running prompts");
+                texts[i].push(argmax(&logits));
+                if texts[i].len() == most || end.contains(&argmax(&logits)) {
+                    running[slot] = None;
+                }
+            }
         }
+    }
+
+    /// What every running sequence has not read yet, up to a burst of each.
+    fn next_rows(&self, running: &[Option<usize>], known: impl Fn(usize) -> Vec<TokenId>) -> Batch {
+        let burst = self.cache.extent().burst as usize;
+        let mut batch = Batch::builder();
+        for (slot, i) in running.iter().enumerate() {
+            let Some(i) = *i else { continue };
+            let slot = SlotId(slot as u32);
+            let (base, tokens) = (self.cache.committed(slot), known(i));
+            let unread = &tokens[base as usize..];
+            let rows = &unread[..unread.len().min(burst)];
+            let last = unread.len() - 1;
+            let want = |i| if i == last { Want::LOGITS } else { Want::NOTHING };
+            batch = batch.chain(slot, base, rows, want).expect("slots are distinct");
+        }
+        batch.build()
     }
 }
 
