@@ -15,6 +15,8 @@
 mod cache;
 mod extent;
 mod plan;
+mod spec;
 
 pub use cache::{Cache, ReserveError};
-pub use extent::Extent;
+pub use extent::{Extent, KvBytes, code_bytes};
+pub use spec::{KvSpec, KvSpecError, ROTATED_BITS};

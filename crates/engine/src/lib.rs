@@ -1,1 +1,43 @@
-//! To be written.
+//! Turns requests into batches and batches into tokens, for one request or a thousand.
+//!
+//! ```text
+//! submit ─► Scheduler ─poll_batch─► Batch ─► run(model, cache) ─► Outputs
+//! cancel ─►     ▲  ▲                                                │
+//!               │  └──────────────── handle_outputs ◄───────────────┘
+//!               │ handle_drafts ◄─ Drafter ◄─ poll_draft
+//!               ├─poll_cache_op─► commit / clear, to the cache
+//!               └─poll_event────► token / finished, to whoever asked
+//! ```
+//!
+//! [`Scheduler`] is a state machine: no clock, no thread, no device. [`turn()`] is the only place
+//! where it meets a model. [`Engine`] is the handle of a thread that calls `turn` for as long as
+//! there is work.
+//!
+//! What a request's text is depends on its prompt, its [`Sampling`] and the model, and on nothing
+//! else: not on its company, how its prompt was cut, when it came, or what was guessed.
+#![forbid(unsafe_code)]
+
+mod driver;
+mod engine;
+mod request;
+mod scheduler;
+mod sequence;
+mod share;
+mod ticket;
+mod turn;
+
+mod draft;
+mod limits;
+mod policy;
+mod sampling;
+
+pub use draft::{DraftCall, Drafter, NoDrafts};
+pub use driver::Parts;
+pub use engine::{Engine, EngineStats, Health, StartError, SubmitError};
+pub use limits::{BadLimits, Limits};
+pub use policy::{FirstCome, Policy, Priority, Seen, ShortestPrompt};
+pub use request::{Event, Finish, Refused, Request, RequestId};
+pub use sampling::{BadSampling, Logprobs, NoChoice, Sampling, logprobs};
+pub use scheduler::{CacheOp, Scheduler, Stats};
+pub use ticket::Ticket;
+pub use turn::turn;

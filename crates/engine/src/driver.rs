@@ -1,0 +1,170 @@
+//! What the engine's thread does: take commands, run steps, deliver events.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use lapidary_core::{Backend, KvCache};
+use lapidary_model::{Model, StepError};
+
+use crate::ticket::{Outbox, WakerSlot};
+use crate::{Drafter, EngineStats, Event, Request, RequestId, Scheduler, SubmitError, turn};
+
+/// What an engine is made of. It never leaves the thread it was built in.
+pub struct Parts<B: Backend> {
+    /// The device.
+    pub ops: B,
+    /// The model, on the device.
+    pub model: Box<dyn Model<B>>,
+    /// An empty cache, sized for the scheduler's limits and the model's layers.
+    pub cache: Box<dyn KvCache<B>>,
+    /// Who guesses.
+    pub drafter: Box<dyn Drafter>,
+    /// An idle scheduler.
+    pub scheduler: Scheduler,
+}
+
+/// What handles and tickets ask of the thread.
+pub(crate) enum Command {
+    Submit {
+        request: Request,
+        outbox: Outbox,
+        reply: Sender<Result<(), SubmitError>>,
+    },
+    /// Says whose ticket is gone, so that a later request of the same id is not meant.
+    Cancel(RequestId, Arc<WakerSlot>),
+}
+
+/// What everybody may look at: the thread writes, handles and tickets read.
+#[derive(Default)]
+pub(crate) struct Board {
+    fault: OnceLock<String>,
+    stats: Mutex<EngineStats>,
+}
+
+impl Board {
+    /// Why the engine broke down, if it did.
+    pub(crate) fn fault(&self) -> Option<&str> {
+        self.fault.get().map(String::as_str)
+    }
+
+    /// Why the engine does not answer.
+    pub(crate) fn reason(&self) -> String {
+        self.fault().unwrap_or("the engine has stopped").to_owned()
+    }
+
+    pub(crate) fn stats(&self) -> EngineStats {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes why the engine broke down. The first reason stays.
+    pub(crate) fn fail(&self, reason: String) {
+        let _ = self.fault.set(reason);
+    }
+
+    fn publish(&self, stats: EngineStats) {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    }
+}
+
+/// The thread's belongings.
+pub(crate) struct Driver<B: Backend, C> {
+    parts: Parts<B>,
+    commands: Receiver<Command>,
+    outboxes: HashMap<RequestId, Outbox>,
+    board: Arc<Board>,
+    clock: C,
+    busy: Duration,
+}
+
+impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
+    pub(crate) fn new(
+        parts: Parts<B>,
+        commands: Receiver<Command>,
+        board: Arc<Board>,
+        clock: C,
+    ) -> Self {
+        Self { parts, commands, outboxes: HashMap::new(), board, clock, busy: Duration::ZERO }
+    }
+
+    /// Works until every handle and ticket is gone.
+    pub(crate) fn serve(&mut self) -> Result<(), StepError> {
+        while self.take_commands() {
+            let before = (self.clock)();
+            let Parts { ops, model, cache, drafter, scheduler } = &mut self.parts;
+            let turned = turn(scheduler, ops, &**model, &mut **cache, &mut **drafter);
+            self.busy += (self.clock)().saturating_sub(before);
+            if let Err(failure) = &turned {
+                // First, so that whoever reads of the failure finds the engine's health changed.
+                self.board.fail(failure.to_string());
+            }
+            self.report();
+            turned?;
+        }
+        Ok(())
+    }
+
+    /// Takes the commands that have come; waits for more while there is nothing else to do.
+    /// Returns whether anybody is left to work for.
+    fn take_commands(&mut self) -> bool {
+        loop {
+            let idle = self.parts.scheduler.is_idle();
+            let command = match self.commands.try_recv() {
+                Err(TryRecvError::Empty) if idle => self.commands.recv().ok(),
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => None,
+                Ok(command) => Some(command),
+            };
+            let Some(command) = command else { return false };
+            self.obey(command);
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Submit { request, outbox, reply } => {
+                let id = request.id;
+                let taken = self.submit(request);
+                if taken.is_ok() {
+                    self.outboxes.insert(id, outbox);
+                }
+                self.report();
+                // Whoever asked waits for the reply, unless their thread has died.
+                let _ = reply.send(taken);
+            }
+            Command::Cancel(id, waker) => {
+                if self.outboxes.get(&id).is_some_and(|outbox| outbox.belongs_to(&waker)) {
+                    self.outboxes.remove(&id);
+                    self.parts.scheduler.cancel(id);
+                    self.report();
+                }
+            }
+        }
+    }
+
+    fn submit(&mut self, request: Request) -> Result<(), SubmitError> {
+        let vocab = self.parts.model.vocab();
+        if let Some(&token) = request.prompt.iter().find(|token| token.index() >= vocab) {
+            return Err(SubmitError::UnknownToken { token, vocab });
+        }
+        Ok(self.parts.scheduler.submit(request)?)
+    }
+
+    /// Publishes the statistics, then delivers the events, so that whoever has read an event
+    /// finds it counted.
+    fn report(&mut self) {
+        let work = self.parts.scheduler.stats();
+        self.board.publish(EngineStats { work, busy: self.busy });
+        while let Some(event) = self.parts.scheduler.poll_event() {
+            let id = event.id();
+            let last = matches!(event, Event::Finished { .. });
+            if let Some(outbox) = self.outboxes.get(&id) {
+                outbox.send(event);
+            }
+            if last {
+                self.outboxes.remove(&id);
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Who goes first. The scheduler knows how to share a step; a policy knows the order.
+
+use crate::RequestId;
+
+/// A request as a policy sees it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Seen {
+    /// Which one.
+    pub id: RequestId,
+    /// Its [`Request::priority`](crate::Request::priority).
+    pub priority: i32,
+    /// Known tokens that are not in the cache: what is left of its prompt, or one.
+    pub unread: usize,
+}
+
+/// Orders requests: among those waiting for a slot, and among prompts that share a step.
+///
+/// A policy cannot hold up a text that has begun: sequences that need one row come before those
+/// that need many, whatever their ranks.
+pub trait Policy: Send {
+    /// Lower goes first; equals go in order of arrival.
+    fn rank(&self, request: Seen) -> i64;
+}
+
+/// In order of arrival. Nobody starves.
+#[derive(Clone, Copy, Debug)]
+pub struct FirstCome;
+
+impl Policy for FirstCome {
+    fn rank(&self, _: Seen) -> i64 {
+        0
+    }
+}
+
+/// Least to read first: the best average wait, at the price that a long prompt waits for as long
+/// as shorter ones keep coming.
+#[derive(Clone, Copy, Debug)]
+pub struct ShortestPrompt;
+
+impl Policy for ShortestPrompt {
+    fn rank(&self, request: Seen) -> i64 {
+        i64::try_from(request.unread).unwrap_or(i64::MAX)
+    }
+}
+
+/// Highest priority first. Nobody loses a slot to a later arrival; a low priority waits for as
+/// long as higher ones keep coming.
+#[derive(Clone, Copy, Debug)]
+pub struct Priority;
+
+impl Policy for Priority {
+    fn rank(&self, request: Seen) -> i64 {
+        -i64::from(request.priority)
+    }
+}

@@ -1,0 +1,345 @@
+//! Requests in, batches out, outputs in, events out.
+//!
+//! Methods come in four kinds: commands (`submit`, `cancel`), questions (`is_idle`, `known`,
+//! `stats`), `handle_*` for what happened outside, and `poll_*` for what should happen outside.
+//! Cache operations must be carried out before the next batch runs; events may be collected at
+//! leisure.
+//!
+//! One batch is out at a time. While it is, commands are welcome: a cancelled request ends at
+//! once, its rows are dropped when the outputs arrive, and only then is its slot free.
+
+use std::collections::VecDeque;
+
+use lapidary_core::{Batch, SlotId, TokenId, Want};
+use lapidary_model::Outputs;
+
+use crate::sequence::{Flight, Sequence};
+use crate::share::share;
+use crate::{
+    BadLimits, DraftCall, Event, Finish, Limits, Policy, Refused, Request, RequestId, Seen,
+};
+
+/// What the cache must do before the next batch runs. Every span of a batch is answered by one:
+/// a commit while its request goes on, a clear once it has ended.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum CacheOp {
+    /// Keep these rows of the slot's span and forget the others.
+    Commit(SlotId, Vec<usize>),
+    /// Empty the slot.
+    Clear(SlotId),
+}
+
+/// What a scheduler has done so far, and what it holds.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Stats {
+    /// Batches handed out.
+    pub steps: u64,
+    /// Rows in them.
+    pub rows: u64,
+    /// Tokens of text produced. Stop tokens do not count.
+    pub tokens: u64,
+    /// Guesses run.
+    pub drafted: u64,
+    /// Guesses that became text.
+    pub accepted: u64,
+    /// Requests taken.
+    pub submitted: u64,
+    /// Requests refused.
+    pub refused: u64,
+    /// Requests ended, for whatever reason.
+    pub finished: u64,
+    /// Requests that hold a slot.
+    pub running: usize,
+    /// Requests that wait for one.
+    pub waiting: usize,
+}
+
+/// The state machine.
+pub struct Scheduler {
+    limits: Limits,
+    policy: Box<dyn Policy>,
+    waiting: Vec<Waiting>,
+    running: Vec<Sequence>,
+    free: Vec<SlotId>,
+    out: Option<Vec<Flight>>,
+    events: VecDeque<Event>,
+    cache_ops: VecDeque<CacheOp>,
+    stats: Stats,
+}
+
+struct Waiting {
+    arrival: u64,
+    request: Request,
+}
+
+impl Scheduler {
+    /// An idle scheduler whose cache is empty.
+    ///
+    /// # Errors
+    /// [`BadLimits`] if some request could never move.
+    pub fn new(limits: Limits, policy: Box<dyn Policy>) -> Result<Self, BadLimits> {
+        limits.check()?;
+        Ok(Self {
+            limits,
+            policy,
+            waiting: Vec::new(),
+            running: Vec::new(),
+            free: (0..limits.slots as u32).rev().map(SlotId).collect(),
+            out: None,
+            events: VecDeque::new(),
+            cache_ops: VecDeque::new(),
+            stats: Stats::default(),
+        })
+    }
+
+    /// Takes a request. A request for no tokens ends at once.
+    ///
+    /// # Errors
+    /// [`Refused`], with nothing changed but the count of refusals.
+    pub fn submit(&mut self, request: Request) -> Result<(), Refused> {
+        if let Err(refused) = self.admissible(&request) {
+            self.stats.refused += 1;
+            return Err(refused);
+        }
+        let arrival = self.stats.submitted;
+        self.stats.submitted += 1;
+        if request.max_tokens == Some(0) {
+            self.finish(request.id, Finish::Length);
+        } else {
+            self.waiting.push(Waiting { arrival, request });
+        }
+        Ok(())
+    }
+
+    /// Ends a request early; does nothing if there is none of that id.
+    pub fn cancel(&mut self, id: RequestId) {
+        if let Some(i) = self.waiting.iter().position(|waiting| waiting.request.id == id) {
+            self.waiting.remove(i);
+            self.finish(id, Finish::Cancelled);
+        } else if let Some(i) = self.running.iter().position(|sequence| sequence.id == id) {
+            self.retire(i, Finish::Cancelled);
+        }
+    }
+
+    /// Whether nothing is waiting, running or out.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.running.is_empty() && self.out.is_none()
+    }
+
+    /// Prompt and text so far of a request that holds a slot.
+    pub fn known(&self, id: RequestId) -> Option<&[TokenId]> {
+        let sequence = self.running.iter().find(|sequence| sequence.id == id)?;
+        Some(&sequence.tokens)
+    }
+
+    /// The fixed bounds.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Counters so far.
+    pub fn stats(&self) -> Stats {
+        Stats { running: self.running.len(), waiting: self.waiting.len(), ..self.stats }
+    }
+
+    /// The next sequence that could use guesses, once per token of its text. A driver that does
+    /// not guess need not ask; one that does asks until there are no more, before each batch.
+    pub fn poll_draft(&mut self) -> Option<DraftCall> {
+        if self.out.is_some() {
+            return None;
+        }
+        self.admit();
+        let limits = self.limits;
+        let sequence = self.running.iter_mut().find_map(|s| s.asks(&limits).then_some(&*s))?;
+        Some(DraftCall { id: sequence.id, slot: sequence.slot, room: sequence.room(&limits) })
+    }
+
+    /// Takes guesses for a request. Those that find no room are dropped, and so are all of them
+    /// if the request is gone.
+    pub fn handle_drafts(&mut self, id: RequestId, drafts: Vec<TokenId>) {
+        if let Some(sequence) = self.running.iter_mut().find(|sequence| sequence.id == id) {
+            sequence.guess(drafts);
+        }
+    }
+
+    /// The next step, if there is anything to do and no batch is out. It must be followed by one
+    /// of [`handle_outputs`](Self::handle_outputs), [`handle_no_room`](Self::handle_no_room) and
+    /// [`handle_failure`](Self::handle_failure).
+    pub fn poll_batch(&mut self) -> Option<Batch> {
+        if self.out.is_some() {
+            return None;
+        }
+        self.admit();
+        if self.running.is_empty() {
+            return None;
+        }
+        self.running.sort_by_key(|s| (self.policy.rank(s.seen()), s.arrival));
+        let (batch, flights) = self.depart();
+        self.stats.steps += 1;
+        self.stats.rows += batch.rows().len() as u64;
+        self.out = Some(flights);
+        Some(batch)
+    }
+
+    /// Takes in what the batch produced.
+    ///
+    /// # Panics
+    /// If no batch is out, or the outputs are not those of the batch.
+    pub fn handle_outputs(&mut self, outputs: &Outputs) {
+        let flights = self.out.take().expect("outputs come after a batch");
+        let wanted: usize = flights.iter().map(|flight| flight.choices).sum();
+        assert_eq!(outputs.logits.len(), wanted, "one row of logits per row that wants them");
+        let mut rest = outputs.logits.as_slice();
+        for flight in flights {
+            let (choices, after) = rest.split_at(flight.choices);
+            rest = after;
+            self.land(&flight, choices);
+        }
+    }
+
+    /// The cache had no room for the batch's span in `slot`, and nothing was run. The slot's
+    /// request fails; the others try again.
+    ///
+    /// # Panics
+    /// If no batch is out.
+    pub fn handle_no_room(&mut self, slot: SlotId, reason: &str) {
+        let flights = self.out.take().expect("a batch was tried");
+        self.release_orphans(&flights);
+        if let Some(i) = self.running.iter().position(|sequence| sequence.slot == slot) {
+            self.retire(i, Finish::Failed(reason.to_owned()));
+        }
+    }
+
+    /// Nothing can be run any more: ends every request.
+    pub fn handle_failure(&mut self, reason: &str) {
+        let flights = self.out.take().unwrap_or_default();
+        self.release_orphans(&flights);
+        while !self.running.is_empty() {
+            self.retire(0, Finish::Failed(reason.to_owned()));
+        }
+        for Waiting { request, .. } in std::mem::take(&mut self.waiting) {
+            self.finish(request.id, Finish::Failed(reason.to_owned()));
+        }
+    }
+
+    /// The next thing the cache must do.
+    pub fn poll_cache_op(&mut self) -> Option<CacheOp> {
+        self.cache_ops.pop_front()
+    }
+
+    /// The next thing to tell a request's owner.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn admissible(&self, request: &Request) -> Result<(), Refused> {
+        let Limits { context, waiting: most, .. } = self.limits;
+        let tokens = request.prompt.len();
+        let (running, waiting) = (self.running.len(), self.waiting.len());
+        if tokens == 0 {
+            return Err(Refused::EmptyPrompt);
+        }
+        if tokens >= context as usize {
+            return Err(Refused::PromptTooLong { tokens, context });
+        }
+        request.sampling.check()?;
+        if self.is_live(request.id) {
+            return Err(Refused::IdInUse { id: request.id });
+        }
+        if waiting >= self.free.len() + most {
+            return Err(Refused::Busy { running, waiting });
+        }
+        Ok(())
+    }
+
+    fn is_live(&self, id: RequestId) -> bool {
+        let waits = self.waiting.iter().any(|waiting| waiting.request.id == id);
+        waits || self.running.iter().any(|sequence| sequence.id == id)
+    }
+
+    /// Gives free slots to those whose turn it is.
+    fn admit(&mut self) {
+        while !self.free.is_empty() {
+            let Some(next) = self.next_in_line() else { return };
+            let Waiting { arrival, request } = self.waiting.remove(next);
+            let slot = self.free.pop().expect("there is a free slot");
+            self.running.push(Sequence::new(request, arrival, slot, 0));
+        }
+    }
+
+    fn next_in_line(&self) -> Option<usize> {
+        let rank = |&i: &usize| {
+            let Waiting { arrival, request } = &self.waiting[i];
+            let Request { id, priority, ref prompt, .. } = *request;
+            (self.policy.rank(Seen { id, priority, unread: prompt.len() }), *arrival)
+        };
+        (0..self.waiting.len()).min_by_key(rank)
+    }
+
+    /// Builds the batch of everyone's share.
+    fn depart(&mut self) -> (Batch, Vec<Flight>) {
+        let claims: Vec<_> = self.running.iter().map(|s| s.claim(&self.limits)).collect();
+        let mut batch = Batch::builder();
+        let mut flights = Vec::new();
+        for (sequence, rows) in self.running.iter().zip(share(&claims, &self.limits)) {
+            if rows == 0 {
+                continue;
+            }
+            let (span, base, flight) = sequence.depart(rows);
+            let first_choice = rows - flight.choices;
+            let want = |i| if i < first_choice { Want::NOTHING } else { Want::LOGITS };
+            let longer = batch.chain(sequence.slot, base, &span, want);
+            batch = longer.expect("slots are distinct, spans not empty, contexts fit a position");
+            self.stats.drafted += flight.choices.saturating_sub(1) as u64;
+            flights.push(flight);
+        }
+        (batch.build(), flights)
+    }
+
+    fn land(&mut self, flight: &Flight, choices: &[(usize, Vec<f32>)]) {
+        let Some(i) = self.running.iter().position(|sequence| sequence.id == flight.id) else {
+            return self.release(flight.slot);
+        };
+        let step = self.running[i].land(flight, choices, &self.limits);
+        let id = flight.id;
+        self.stats.accepted += step.guessed as u64;
+        self.stats.tokens += step.text.len() as u64;
+        self.events.extend(step.text.into_iter().map(|token| Event::Token { id, token }));
+        match step.finish {
+            Some(finish) => self.retire(i, finish),
+            None => {
+                let kept = (0..step.kept).collect();
+                self.cache_ops.push_back(CacheOp::Commit(flight.slot, kept));
+            }
+        }
+    }
+
+    /// Frees the slots of flights whose requests were cancelled on the way.
+    fn release_orphans(&mut self, flights: &[Flight]) {
+        for flight in flights {
+            if self.running.iter().all(|sequence| sequence.id != flight.id) {
+                self.release(flight.slot);
+            }
+        }
+    }
+
+    /// Ends a running request. Its slot stays taken while rows of it are out.
+    fn retire(&mut self, i: usize, finish: Finish) {
+        let Sequence { id, slot, .. } = self.running.remove(i);
+        let out = self.out.iter().flatten().any(|flight| flight.slot == slot);
+        if !out {
+            self.release(slot);
+        }
+        self.finish(id, finish);
+    }
+
+    fn release(&mut self, slot: SlotId) {
+        self.cache_ops.push_back(CacheOp::Clear(slot));
+        self.free.push(slot);
+    }
+
+    fn finish(&mut self, id: RequestId, finish: Finish) {
+        self.stats.finished += 1;
+        self.events.push_back(Event::Finished { id, finish });
+    }
+}

@@ -1,0 +1,99 @@
+//! What cannot be served is refused at the door, with the numbers that say why.
+
+use lapidary_core::TokenId;
+use lapidary_engine::{
+    BadLimits, BadSampling, Event, Finish, FirstCome, Limits, Refused, Request, RequestId,
+    Sampling, Scheduler,
+};
+
+const LIMITS: Limits = Limits { slots: 2, context: 10, burst: 4, step: 4, waiting: 3 };
+
+fn scheduler() -> Scheduler {
+    Scheduler::new(LIMITS, Box::new(FirstCome)).unwrap()
+}
+
+fn request(id: u64, len: usize) -> Request {
+    Request::new(RequestId(id), vec![TokenId(1); len])
+}
+
+#[test]
+fn a_prompt_must_have_a_token_and_leave_room_for_one() {
+    let mut scheduler = scheduler();
+    assert_eq!(scheduler.submit(request(0, 0)), Err(Refused::EmptyPrompt));
+    let long = Refused::PromptTooLong { tokens: 10, context: 10 };
+    assert_eq!(scheduler.submit(request(0, 10)), Err(long));
+    assert_eq!(scheduler.submit(request(0, 9)), Ok(()));
+    assert_eq!(scheduler.stats().refused, 2);
+}
+
+#[test]
+fn the_queue_is_bounded_beyond_the_free_slots() {
+    let mut scheduler = scheduler();
+    for id in 0..5 {
+        assert_eq!(scheduler.submit(request(id, 1)), Ok(()));
+    }
+    assert_eq!(scheduler.submit(request(5, 1)), Err(Refused::Busy { running: 0, waiting: 5 }));
+    assert!(scheduler.poll_batch().is_some());
+    assert_eq!(scheduler.submit(request(5, 1)), Err(Refused::Busy { running: 2, waiting: 3 }));
+    scheduler.cancel(RequestId(4));
+    assert_eq!(scheduler.submit(request(5, 1)), Ok(()));
+}
+
+#[test]
+fn a_live_id_is_not_given_twice() {
+    let mut scheduler = scheduler();
+    scheduler.submit(request(3, 1)).unwrap();
+    let taken = Err(Refused::IdInUse { id: RequestId(3) });
+    assert_eq!(scheduler.submit(request(3, 1)), taken);
+    scheduler.poll_batch().unwrap();
+    assert_eq!(scheduler.submit(request(3, 1)), taken);
+    scheduler.cancel(RequestId(3));
+    assert_eq!(scheduler.submit(request(3, 1)), Ok(()));
+}
+
+#[test]
+fn senseless_sampling_is_refused() {
+    let refused = |sampling| match scheduler().submit(Request { sampling, ..request(0, 1) }) {
+        Err(Refused::Sampling(BadSampling::OutOfRange { name, .. })) => name,
+        Err(Refused::Sampling(BadSampling::Bias { .. })) => "bias",
+        other => panic!("{other:?}"),
+    };
+    let plain = Sampling::default;
+    assert_eq!(refused(Sampling { temperature: -1.0, ..plain() }), "temperature");
+    assert_eq!(refused(Sampling { temperature: f32::NAN, ..plain() }), "temperature");
+    assert_eq!(refused(Sampling { top_p: 1.5, ..plain() }), "top_p");
+    assert_eq!(refused(Sampling { min_p: -0.1, ..plain() }), "min_p");
+    assert_eq!(refused(Sampling { repeat_penalty: 0.0, ..plain() }), "repeat_penalty");
+    let bias = vec![(TokenId(2), f32::INFINITY)];
+    assert_eq!(refused(Sampling { bias, ..plain() }), "bias");
+}
+
+#[test]
+fn a_request_for_no_tokens_ends_without_a_step() {
+    let mut scheduler = scheduler();
+    scheduler.submit(Request { max_tokens: Some(0), ..request(0, 1) }).unwrap();
+    let end = Event::Finished { id: RequestId(0), finish: Finish::Length };
+    assert_eq!(scheduler.poll_event(), Some(end));
+    assert!(scheduler.is_idle() && scheduler.poll_batch().is_none());
+}
+
+#[test]
+fn limits_under_which_a_request_could_not_move_are_refused() {
+    let refused = |limits| Scheduler::new(limits, Box::new(FirstCome)).err();
+    assert_eq!(refused(LIMITS), None);
+    assert_eq!(refused(Limits { slots: 0, ..LIMITS }), Some(BadLimits::NoSlots));
+    assert_eq!(refused(Limits { burst: 0, ..LIMITS }), Some(BadLimits::NoBurst));
+    assert_eq!(refused(Limits { context: 1, ..LIMITS }), Some(BadLimits::Context { context: 1 }));
+    assert_eq!(refused(Limits { step: 1, ..LIMITS }), Some(BadLimits::Step { step: 1, slots: 2 }));
+}
+
+#[test]
+fn messages_name_the_thing_and_the_remedy() {
+    let long = Refused::PromptTooLong { tokens: 12, context: 10 };
+    assert_eq!(
+        long.to_string(),
+        "the prompt has 12 tokens and a sequence may grow to 10: shorten it or raise the context"
+    );
+    let busy = Refused::Busy { running: 2, waiting: 3 };
+    assert_eq!(busy.to_string(), "2 requests are running and 3 waiting: try again later");
+}
