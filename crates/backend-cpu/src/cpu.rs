@@ -175,7 +175,7 @@ impl Backend for Cpu {
     }
 
     fn matrix(&self, stored: Matrix<'_>) -> Result<Weight, Unsupported> {
-        Weight::pack(&stored, &|count, job| self.pool.run(count, job))
+        Weight::pack(&stored, &self.pool)
     }
 
     fn vector(&self, values: &[f32]) -> Vec<f32> {

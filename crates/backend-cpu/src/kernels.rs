@@ -14,6 +14,9 @@ use attend::{Partial, Stretch};
 use matmul::Job;
 use quantise::RowCodes;
 
+/// `(x, weight if there is one, eps, out)`.
+type NormKernel = unsafe fn(&[f32], Option<&[f32]>, f32, &mut [f32]);
+
 /// Kernels compiled for one instruction set.
 ///
 /// # Safety
@@ -22,7 +25,7 @@ use quantise::RowCodes;
 pub(crate) struct Kernels {
     pub(crate) matmul: unsafe fn(&Job<'_>),
     pub(crate) quantise: unsafe fn(&[f32], RowCodes<'_>),
-    pub(crate) norm: unsafe fn(&[f32], Option<&[f32]>, f32, &mut [f32]),
+    pub(crate) norm: NormKernel,
     pub(crate) gelu_mul: unsafe fn(&[f32], &[f32], &mut [f32]),
     pub(crate) softcap: unsafe fn(&mut [f32], f32),
     pub(crate) rotate: unsafe fn(&mut [f32], &[f32], &[f32]),

@@ -10,6 +10,7 @@ use lapidary_core::{BlockType, Matrix, Unsupported};
 use crate::blocks::{BLOCK, Block32, block32};
 use crate::disjoint::Disjoint;
 use crate::lanes::LANES;
+use crate::pool::Pool;
 
 /// How the codes of a block of 32 are kept. A chunk is four inputs of sixteen rows, 64 bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -146,14 +147,11 @@ pub struct Weight {
 }
 
 impl Weight {
-    /// Packs a stored stack of matrices. `run(count, job)` may spread the work over threads.
+    /// Packs a stored stack of matrices.
     ///
     /// # Errors
     /// The type has no kernels, or rows are not whole blocks of 32.
-    pub(crate) fn pack(
-        stored: &Matrix<'_>,
-        run: &dyn Fn(usize, &(dyn Fn(usize) + Sync)),
-    ) -> Result<Self, Unsupported> {
+    pub(crate) fn pack(stored: &Matrix<'_>, pool: &Pool) -> Result<Self, Unsupported> {
         let &Matrix { block, stack, rows, cols, .. } = stored;
         let kind = match block {
             BlockType::F32 => Kind::Floats(FloatType::F32),
@@ -174,7 +172,7 @@ impl Weight {
         weight.bytes = vec![0; groups * group_bytes];
         let per_matrix = weight.groups();
         let out = Disjoint::new(&mut weight.bytes);
-        run(groups, &|g| {
+        pool.run(groups, &|g| {
             let first = g / per_matrix * rows + g % per_matrix * LANES;
             let end = ((g / per_matrix) + 1) * rows;
             let lanes = (end - first).min(LANES);

@@ -1,1 +1,31 @@
-//! To be written.
+//! Model files: GGUF and Hugging Face folders as [`TensorSource`](lapidary_core::TensorSource)s,
+//! a GGUF writer, and the codecs of all block types.
+//!
+//! Every byte read here is foreign. Whatever a file says is checked once, when it is opened,
+//! against the bytes that exist; after that nobody needs to check it again. Nothing here knows a
+//! device or an architecture.
+#![deny(unsafe_code)]
+
+mod open;
+
+pub mod gguf;
+
+mod folder;
+mod json;
+mod safetensors;
+
+pub mod codec;
+
+mod bytes;
+mod error;
+mod layout;
+mod tensors;
+
+#[doc(hidden)]
+pub mod fuzz;
+
+pub use error::{Fault, OpenError};
+pub use folder::Folder;
+pub use gguf::Gguf;
+pub use json::json;
+pub use open::{Source, open};

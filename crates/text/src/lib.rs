@@ -1,1 +1,41 @@
-//! To be written.
+//! Between text and tokens: vocabularies, chat templates, streamed text and stop strings.
+//!
+//! Read in this order: [`Tokenizer`], [`TextStream`], [`StopStrings`], [`Conversation`],
+//! [`ChatTemplate`], [`Prompt`]. Nothing here knows HTTP, a model or a file: callers hand over text
+//! and metadata.
+#![forbid(unsafe_code)]
+
+mod bpe;
+mod specials;
+mod tokenizer;
+mod tokenizer_gguf;
+mod tokenizer_json;
+mod vocabulary;
+
+mod stop;
+mod stream;
+
+mod context;
+mod conversation;
+mod jinja;
+mod message_json;
+mod normalise;
+mod prompt;
+mod python;
+mod shield;
+mod template;
+
+#[doc(hidden)]
+pub mod fuzz;
+
+pub use conversation::{
+    Content, Conversation, MediaKind, Message, Part, Role, ToolCall, ToolResponse,
+};
+pub use message_json::MessageError;
+pub use normalise::normalise;
+pub use prompt::{Piece, Prompt};
+pub use specials::Specials;
+pub use stop::{EmptyStop, Passed, StopStrings};
+pub use stream::TextStream;
+pub use template::{ChatTemplate, Fault, TemplateError};
+pub use tokenizer::{Control, Tokenizer, TokenizerError};

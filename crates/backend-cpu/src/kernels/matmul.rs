@@ -153,12 +153,12 @@ unsafe fn tile<L: Lanes, T: Format, const R: usize>(x: &Codes, job: &Job<'_>, ro
                 }
                 b += 1;
             }
-            for r in 0..R {
-                y[r] = L::add(y[r], segment[r]);
+            for (y, segment) in y.iter_mut().zip(segment) {
+                *y = L::add(*y, segment);
             }
         }
-        for r in 0..R {
-            store::<L>(job, rows.get_unchecked(r).1 as usize, y[r]);
+        for (row, y) in rows.iter().zip(y) {
+            store::<L>(job, row.1 as usize, y);
         }
     }
 }
@@ -365,12 +365,12 @@ unsafe fn float_tile<L: Lanes, const R: usize>(
                 }
                 k += 1;
             }
-            for r in 0..R {
-                y[r] = L::add(y[r], segment[r]);
+            for (y, segment) in y.iter_mut().zip(segment) {
+                *y = L::add(*y, segment);
             }
         }
-        for r in 0..R {
-            store::<L>(job, rows.get_unchecked(r).1 as usize, y[r]);
+        for (row, y) in rows.iter().zip(y) {
+            store::<L>(job, row.1 as usize, y);
         }
     }
 }

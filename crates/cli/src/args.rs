@@ -1,0 +1,154 @@
+//! What can be typed. Nothing here touches the world.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use lapidary_backend_cpu::Isa;
+use lapidary_cache::KvSpec;
+
+/// Runs Google's Gemma 4 family from quantised weights.
+#[derive(Debug, Parser)]
+#[command(name = "lapidary", version, about, max_term_width = 100)]
+pub(crate) struct Typed {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Answer one prompt, streamed.
+    Run(RunArgs),
+    /// Show how a text is cut into tokens.
+    Tokenize(TokenizeArgs),
+    /// Show what a model file holds and how much memory it takes.
+    Info(InfoArgs),
+}
+
+/// Which model.
+#[derive(Args, Debug)]
+pub(crate) struct ModelArgs {
+    /// Model file (GGUF, or the first part of a split one) or folder (Hugging Face layout);
+    /// without it, the built-in Pebble.
+    #[arg(short, long, value_name = "MODEL")]
+    pub(crate) model: Option<PathBuf>,
+}
+
+/// Where and how a model runs.
+#[derive(Args, Debug)]
+pub(crate) struct DeviceArgs {
+    /// Device to run on.
+    #[arg(long, value_name = "cpu|cuda[:N]", default_value = "cpu")]
+    pub(crate) device: String,
+    /// How the cache stores keys and values: a regime (f32, f16), or `family=regime,…` with
+    /// families global, sliding and layers:A-B.
+    #[arg(long, value_name = "SPEC", default_value_t = KvSpec::default())]
+    pub(crate) kv: KvSpec,
+    /// Tokens that prompt and text may have together [default: the model's, at most 8192].
+    #[arg(long, value_name = "N")]
+    pub(crate) ctx: Option<u32>,
+    /// Threads [default: as many as this process may use].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// Instruction set of the CPU kernels: plain, avx2 or avx512-vnni [default: the best here].
+    #[arg(long, value_name = "ISA")]
+    pub(crate) isa: Option<Isa>,
+}
+
+/// How tokens are chosen.
+#[derive(Args, Debug)]
+pub(crate) struct SamplingArgs {
+    /// Where the settings below start from: greedy, or what the model recommends.
+    #[arg(long, value_name = "greedy|model", default_value = "greedy")]
+    pub(crate) sampling: Preset,
+    /// Most tokens to produce [default: until the text ends].
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) max_tokens: Option<u32>,
+    /// Same seed, same text.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// 0 takes the likeliest token, 1 draws from the model's own distribution.
+    #[arg(long, value_name = "X")]
+    pub(crate) temp: Option<f32>,
+    /// Keep only the N likeliest tokens; 0 keeps all.
+    #[arg(long, value_name = "N")]
+    pub(crate) top_k: Option<usize>,
+    /// Keep the likeliest tokens that make up this probability.
+    #[arg(long, value_name = "P")]
+    pub(crate) top_p: Option<f32>,
+    /// Drop tokens less likely than this part of the likeliest.
+    #[arg(long, value_name = "P")]
+    pub(crate) min_p: Option<f32>,
+    /// Make recent tokens less likely; 1 changes nothing.
+    #[arg(long, value_name = "X")]
+    pub(crate) repeat_penalty: Option<f32>,
+    /// End the text before this string (repeatable).
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+}
+
+/// Where sampling settings start from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub(crate) enum Preset {
+    Greedy,
+    Model,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    /// The prompt; without it, standard input.
+    #[arg(conflicts_with = "prompt_file")]
+    pub(crate) prompt: Option<String>,
+    /// Read the prompt from a file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prompt_file: Option<PathBuf>,
+    /// System text before the prompt.
+    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
+    pub(crate) system: Option<String>,
+    /// Let the model think first, where its template allows that.
+    #[arg(long, conflicts_with = "raw")]
+    pub(crate) think: bool,
+    /// Continue the prompt as it stands: no chat template, special tokens honoured.
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TokenizeArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// The text; without it, standard input.
+    pub(crate) text: Option<String>,
+    /// Read `<special tokens>` in the text as such.
+    #[arg(long)]
+    pub(crate) special: bool,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InfoArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// How the cache would store keys and values.
+    #[arg(long, value_name = "SPEC", default_value_t = KvSpec::default())]
+    pub(crate) kv: KvSpec,
+    /// Tokens that a sequence may have [default: the model's, at most 8192].
+    #[arg(long, value_name = "N")]
+    pub(crate) ctx: Option<u32>,
+    /// List every tensor.
+    #[arg(long)]
+    pub(crate) tensors: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

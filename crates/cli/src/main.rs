@@ -1,0 +1,25 @@
+//! The command line: what was typed becomes values, values become an engine.
+#![forbid(unsafe_code)]
+
+mod args;
+mod engine;
+mod failure;
+mod info;
+mod model;
+mod run;
+mod tokenize;
+
+use std::process::ExitCode;
+
+use args::{Command, Typed};
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let typed = Typed::parse();
+    let (outcome, json) = match &typed.command {
+        Command::Run(args) => (run::run(args), args.json),
+        Command::Tokenize(args) => (tokenize::tokenize(args), args.json),
+        Command::Info(args) => (info::info(args), args.json),
+    };
+    ExitCode::from(outcome.unwrap_or_else(|failure| failure.report(json)))
+}

@@ -1,0 +1,46 @@
+//! Entry points for fuzzing: any bytes may come in, and none may cause a panic.
+
+use lapidary_core::TensorSource;
+
+use crate::bytes::Bytes;
+use crate::folder::{Content, Texts};
+use crate::{Gguf, OpenError};
+
+/// Opens the bytes as a GGUF file and, if that succeeds, reads everything in it.
+pub fn gguf(data: &[u8]) {
+    if let Ok(gguf) = Gguf::from_bytes("fuzz", data.to_vec()) {
+        gguf.values().expect("the same bytes parse again");
+        read_all(&gguf);
+    }
+}
+
+/// Opens the bytes as a folder and, if that succeeds, reads everything in it. The first line is
+/// `config.json`; the second is the shard index, or nothing if there is none; the rest is every
+/// safetensors file.
+pub fn folder(data: &[u8]) {
+    let mut parts = data.splitn(3, |&byte| byte == b'\n');
+    let (Some(config), Some(index), Some(shard)) = (parts.next(), parts.next(), parts.next())
+    else {
+        return;
+    };
+    let (Ok(config), Ok(index)) = (str::from_utf8(config), str::from_utf8(index)) else {
+        return;
+    };
+    let texts = Texts { config, index: Some(index).filter(|index| !index.is_empty()) };
+    let fetch = |_: &str| Ok::<_, OpenError>(Bytes::new(shard.to_vec()));
+    if let Ok(content) = Content::gather("fuzz".to_owned(), &texts, fetch) {
+        for name in content.tensors.names() {
+            content.tensors.floats("fuzz", name).expect("an opened source can be read");
+        }
+    }
+}
+
+fn read_all(source: &impl TensorSource) {
+    for name in source.names() {
+        let info = source.info(name).expect("a listed tensor has an info");
+        let bytes = source.bytes(name).expect("a listed tensor has bytes");
+        assert_eq!(bytes.len(), info.bytes());
+        let floats = source.floats(name).expect("every block type has a decoder");
+        assert_eq!(floats.len(), info.elements());
+    }
+}

@@ -1,0 +1,48 @@
+//! Entry points for fuzzers: any bytes must give a value or an error, never a panic.
+
+use lapidary_core::TokenId;
+
+use crate::{ChatTemplate, Control, Conversation, Message, Part, Role, Specials, Tokenizer};
+use crate::{Content, MediaKind, ToolCall};
+
+/// Reads `data` as a `tokenizer.json` and uses what comes of it.
+pub fn tokenizer_json(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let Ok(tokenizer) = Tokenizer::from_json(&text, "<bos>", "<eos>") else { return };
+    for control in [Control::Honour, Control::Spell] {
+        let ids = tokenizer.encode("<bos>the <|turn>\n\n▁🙂", control);
+        tokenizer.decode(&tokenizer.with_bos(&ids));
+    }
+}
+
+/// Compiles `data` as a chat template and renders a conversation that has everything.
+pub fn template(data: &[u8]) {
+    let source = String::from_utf8_lossy(data);
+    let names = ["<bos>", "<eos>", "<|turn>", "<turn|>", "<|\"|>"];
+    let tokens = names.into_iter().map(str::to_owned).zip((0..).map(TokenId));
+    let specials = Specials::new(tokens, ("<bos>", TokenId(0)), ("<eos>", TokenId(1)));
+    let Ok(template) = ChatTemplate::with_fuel(&source, &specials, 100_000) else { return };
+    if let Ok(prompt) = template.render(&everything()) {
+        assert!(!prompt.text().contains('\u{fdd0}'), "marks stay inside");
+    }
+}
+
+fn everything() -> Conversation {
+    let mut parts = Message::empty(Role::User);
+    let picture = Part::Media { kind: MediaKind::Image, source: serde_json::Map::new() };
+    parts.content = Some(Content::Parts(vec![Part::Text("<|turn>".to_owned()), picture]));
+    let mut call = Message::empty(Role::Assistant);
+    let arguments = serde_json::json!({"<bos>": [1, 2.5, null, true, {"k": "<|\"|>"}]});
+    call.tool_calls = vec![ToolCall { id: Some("1".to_owned()), name: "f".to_owned(), arguments }];
+    let messages = vec![
+        Message::new(Role::System, " be\nbrief "),
+        parts,
+        call,
+        Message { tool_call_id: Some("1".to_owned()), ..Message::new(Role::Tool, "ok") },
+        Message::new(Role::Assistant, "<|channel>thought\nhm<channel|>done"),
+    ];
+    let function = serde_json::json!({"name": "f", "description": "d", "parameters": {
+        "type": "object", "required": ["k"], "properties": {"k": {"type": "string"}}}});
+    let tools = vec![serde_json::json!({"type": "function", "function": function})];
+    Conversation { tools, enable_thinking: true, ..Conversation::new(messages) }
+}

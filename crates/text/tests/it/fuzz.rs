@@ -1,0 +1,70 @@
+//! The fuzz targets over a small corpus and its mutations.
+
+use lapidary_text::fuzz;
+
+use crate::chat_template::PEBBLE;
+use crate::support::{reference_text, toy_json};
+
+/// A sequence without pattern, the same every time.
+struct Noise(u64);
+
+impl Noise {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % n as u64) as usize
+    }
+}
+
+/// `seed` with a few pieces changed, removed, doubled or moved.
+fn mutate(seed: &[u8], noise: &mut Noise) -> Vec<u8> {
+    let mut data = seed.to_vec();
+    for _ in 0..=noise.below(4) {
+        let at = noise.below(data.len() + 1);
+        let end = (at + noise.below(12)).min(data.len());
+        match noise.below(5) {
+            0 => drop(data.drain(at..end)),
+            1 => data.insert(at, noise.below(256) as u8),
+            2 => data.insert(at, b"{}[]\"%-<>|,:0915"[noise.below(16)]),
+            3 => {
+                let piece = data[at..end].to_vec();
+                let to = noise.below(data.len() + 1);
+                data.splice(to..to, piece);
+            }
+            _ => data.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << noise.below(8)),
+        }
+    }
+    data
+}
+
+fn run(target: fn(&[u8]), seeds: &[Vec<u8>], rounds: usize) {
+    let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
+    for seed in seeds {
+        target(seed);
+        for _ in 0..rounds {
+            target(&mutate(seed, &mut noise));
+        }
+    }
+}
+
+#[test]
+fn tokenizer_files_never_panic() {
+    let toy = toy_json();
+    let mut compact = toy.clone();
+    compact["model"]["merges"] = serde_json::json!(["h e", "t he", "\n \n"]);
+    let seeds = [toy.to_string(), compact.to_string(), "{\"model\":{}}".to_owned()];
+    run(fuzz::tokenizer_json, &seeds.map(String::into_bytes), 1500);
+}
+
+#[test]
+fn templates_never_panic() {
+    let corpus = include_str!("data/jinja_snippets.json");
+    let snippets: Vec<serde_json::Value> = serde_json::from_str(corpus).expect("it is JSON");
+    let sources = snippets.iter().filter_map(|case| case["source"].as_str());
+    let sources: Vec<_> = sources.map(|source| source.as_bytes().to_vec()).collect();
+    run(fuzz::template, &sources, 40);
+    let google = reference_text("fixtures/templates/gemma-4-31b-it.jinja");
+    let whole = [PEBBLE.to_owned()].into_iter().chain(google).map(String::into_bytes);
+    run(fuzz::template, &whole.collect::<Vec<_>>(), 1000);
+}

@@ -1,0 +1,11 @@
+//! The promises of this crate, one module each.
+
+mod chat_template;
+mod fuzz;
+mod injection;
+mod jinja_semantics;
+mod messages;
+mod stream;
+mod support;
+mod tokenizer_goldens;
+mod tokenizer_laws;
