@@ -1,2 +1,28 @@
-//! Tasks that are more than one cargo command.
-fn main() {}
+//! Tasks that are more than one cargo command: `cargo xtask TASK`.
+
+mod check;
+
+use std::process::ExitCode;
+
+/// What can be asked for: name, description, task.
+const TASKS: &[(&str, &str, fn() -> anyhow::Result<()>)] =
+    &[("check", "everything that a change must pass", check::check)];
+
+fn main() -> ExitCode {
+    let asked = std::env::args().nth(1);
+    let task = TASKS.iter().find(|(name, ..)| Some(*name) == asked.as_deref());
+    let Some((.., task)) = task else {
+        eprintln!("usage: cargo xtask TASK");
+        for (name, description, _) in TASKS {
+            eprintln!("  {name:<10} {description}");
+        }
+        return ExitCode::from(2);
+    };
+    match task() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
