@@ -4,10 +4,10 @@
 //! inputs ascend; for each block of 32 inputs there is a record of codes and the factors that go
 //! with them, each factor sixteen times, one per row. See [`Layout`] for what a record holds.
 
-use half::f16;
+use half::{bf16, f16};
 use lapidary_core::{BlockType, Matrix, Unsupported};
 
-use crate::blocks::{BLOCK, Block32, block32};
+use crate::blocks::{BLOCK, Block32, MX_TABLE, NL_TABLE, block32};
 use crate::disjoint::Disjoint;
 use crate::lanes::LANES;
 use crate::pool::Pool;
@@ -15,25 +15,79 @@ use crate::pool::Pool;
 /// How the codes of a block of 32 are kept. A chunk is four inputs of sixteen rows, 64 bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum CodeBits {
+    /// Two vectors: two bits per chunk, chunks 0–3 and 4–7.
+    Two,
+    /// Two vectors as above, then one whose bit `c` is the high bit of chunk `c`.
+    Three,
     /// Four vectors: chunk `c` in the low nibbles of vector `c`, chunk `c + 4` in the high ones.
     Four,
-    /// Four vectors of low nibbles as above, then one whose bit `c` is the high bit of chunk `c`.
+    /// Four vectors as above, then one whose bit `c` is the high bit of chunk `c`.
     Five,
     /// Four vectors of low nibbles, then two: two bits per chunk, chunks 0–3 and 4–7.
     Six,
     /// Eight vectors of signed bytes.
     Eight,
+    /// As `Four`, each code standing for an entry of [`NL_TABLE`].
+    FourNonlinear,
+    /// As `Four`, each code standing for an entry of [`MX_TABLE`].
+    FourFloat,
 }
 
 impl CodeBits {
     /// Bytes of a block's codes for sixteen rows.
     pub(crate) const fn bytes(self) -> usize {
         match self {
-            Self::Four => 256,
+            Self::Two => 128,
+            Self::Three => 192,
+            Self::Four | Self::FourNonlinear | Self::FourFloat => 256,
             Self::Five => 320,
             Self::Six => 384,
             Self::Eight => 512,
         }
+    }
+
+    /// What codes stand for, if not for themselves.
+    pub(crate) const fn table(self) -> Option<&'static [i8; 16]> {
+        match self {
+            Self::FourNonlinear => Some(&NL_TABLE),
+            Self::FourFloat => Some(&MX_TABLE),
+            _ => None,
+        }
+    }
+
+    /// Whether the numbers to multiply with are signed.
+    pub(crate) const fn is_signed(self) -> bool {
+        matches!(self, Self::Eight) || self.table().is_some()
+    }
+
+    /// Bits below the high plane.
+    const fn low_bits(self) -> usize {
+        match self {
+            Self::Two | Self::Three => 2,
+            Self::Eight => 8,
+            _ => 4,
+        }
+    }
+
+    /// Bits in the high plane.
+    const fn high_bits(self) -> usize {
+        match self {
+            Self::Three | Self::Five => 1,
+            Self::Six => 2,
+            _ => 0,
+        }
+    }
+}
+
+/// Where `bits` bits of chunk `chunk` lie in a plane that starts at `start`: the vector's first
+/// byte, and the shift within each byte. Four-bit planes pair chunk `c` with `c + 4`; narrower
+/// ones fill a byte with consecutive chunks.
+fn plane(start: usize, bits: usize, chunk: usize) -> (usize, usize) {
+    match bits {
+        8 => (start + 64 * chunk, 0),
+        4 => (start + 64 * (chunk % 4), 4 * (chunk / 4)),
+        2 => (start + 64 * (chunk / 4), 2 * (chunk % 4)),
+        _ => (start, chunk),
     }
 }
 
@@ -43,30 +97,45 @@ impl CodeBits {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Layout {
     pub(crate) bits: CodeBits,
-    /// Added to every code to make it unsigned; zero for [`CodeBits::Eight`], which is signed.
+    /// Added to every code to make it unsigned; zero where codes are signed or stay unsigned.
     pub(crate) offset: i32,
     /// Whether blocks have minimums.
     pub(crate) mins: bool,
     /// Whether `d` and `m` are shared by the eight blocks of 256 inputs.
     pub(crate) shared: bool,
+    /// Whether `d` is a bfloat16, because its exponents outrange a half float's.
+    pub(crate) wide: bool,
     /// Integer factors per block: none, one, or one per half.
     pub(crate) parts: usize,
 }
 
 impl Layout {
+    /// Factors in every record, none of them integers.
+    const fn own(bits: CodeBits, offset: i32, mins: bool) -> Self {
+        Self { bits, offset, mins, shared: false, wide: false, parts: 0 }
+    }
+
+    /// Float factors for eight records, integer ones for each of `parts` parts of a record.
+    const fn shared(bits: CodeBits, offset: i32, mins: bool, parts: usize) -> Self {
+        Self { bits, offset, mins, shared: true, wide: false, parts }
+    }
+
     /// The layout of a stored type.
-    pub(crate) fn of(block: BlockType) -> Option<Self> {
-        let plain = |bits, offset, mins| Self { bits, offset, mins, shared: false, parts: 0 };
-        let shared = |bits, offset, mins, parts| Self { bits, offset, mins, shared: true, parts };
+    pub(crate) const fn of(block: BlockType) -> Option<Self> {
         Some(match block {
-            BlockType::Q4_0 => plain(CodeBits::Four, 8, false),
-            BlockType::Q4_1 => plain(CodeBits::Four, 0, true),
-            BlockType::Q5_0 => plain(CodeBits::Five, 16, false),
-            BlockType::Q5_1 => plain(CodeBits::Five, 0, true),
-            BlockType::Q8_0 => plain(CodeBits::Eight, 0, false),
-            BlockType::Q4_K => shared(CodeBits::Four, 0, true, 1),
-            BlockType::Q5_K => shared(CodeBits::Five, 0, true, 1),
-            BlockType::Q6_K => shared(CodeBits::Six, 32, false, 2),
+            BlockType::IQ4_NL => Self::own(CodeBits::FourNonlinear, 0, false),
+            BlockType::MXFP4 => Self { wide: true, ..Self::own(CodeBits::FourFloat, 0, false) },
+            BlockType::Q4_0 => Self::own(CodeBits::Four, 8, false),
+            BlockType::Q4_1 => Self::own(CodeBits::Four, 0, true),
+            BlockType::Q5_0 => Self::own(CodeBits::Five, 16, false),
+            BlockType::Q5_1 => Self::own(CodeBits::Five, 0, true),
+            BlockType::Q8_0 => Self::own(CodeBits::Eight, 0, false),
+            BlockType::IQ4_XS => Self::shared(CodeBits::FourNonlinear, 0, false, 1),
+            BlockType::Q2_K => Self::shared(CodeBits::Two, 0, true, 2),
+            BlockType::Q3_K => Self::shared(CodeBits::Three, 4, false, 2),
+            BlockType::Q4_K => Self::shared(CodeBits::Four, 0, true, 1),
+            BlockType::Q5_K => Self::shared(CodeBits::Five, 0, true, 1),
+            BlockType::Q6_K => Self::shared(CodeBits::Six, 32, false, 2),
             _ => return None,
         })
     }
@@ -247,7 +316,7 @@ fn float_at(float: FloatType, group: &[u8], i: usize) -> f32 {
             f32::from_le_bytes(group[at..at + 4].try_into().expect("four bytes were taken"))
         }
         FloatType::F16 => f16::from_le_bytes([group[at], group[at + 1]]).to_f32(),
-        FloatType::BF16 => half::bf16::from_le_bytes([group[at], group[at + 1]]).to_f32(),
+        FloatType::BF16 => bf16::from_le_bytes([group[at], group[at + 1]]).to_f32(),
     }
 }
 
@@ -262,28 +331,36 @@ fn pack_blocks(layout: Layout, block: BlockType, rows: &[u8], row_bytes: usize, 
 }
 
 fn pack_codes(layout: Layout, source: &Block32, lane: usize, codes: &mut [u8]) {
+    let bits = layout.bits;
+    let (low_bits, high_bits) = (bits.low_bits(), bits.high_bits());
     for (k, &q) in source.q.iter().enumerate() {
-        let code = (i32::from(q) + layout.offset) as u8;
+        let code = match bits.table() {
+            Some(table) => table.iter().position(|entry| *entry == q).unwrap_or(0) as u8,
+            None => (i32::from(q) + layout.offset) as u8,
+        };
         let (chunk, byte) = (k / 4, 4 * lane + k % 4);
-        if layout.bits == CodeBits::Eight {
-            codes[64 * chunk + byte] = code;
-            continue;
-        }
-        codes[64 * (chunk % 4) + byte] |= (code & 15) << (4 * (chunk / 4));
-        match layout.bits {
-            CodeBits::Five => codes[256 + byte] |= (code >> 4) << chunk,
-            CodeBits::Six => {
-                codes[256 + 64 * (chunk / 4) + byte] |= (code >> 4) << (2 * (chunk % 4));
-            }
-            CodeBits::Four | CodeBits::Eight => {}
+        let (at, shift) = plane(0, low_bits, chunk);
+        codes[at + byte] |= (code & low_mask(low_bits)) << shift;
+        if high_bits > 0 {
+            let (at, shift) = plane(8 * 64 * low_bits / 8, high_bits, chunk);
+            codes[at + byte] |= (code >> low_bits) << shift;
         }
     }
+}
+
+fn low_mask(bits: usize) -> u8 {
+    (0xff_u16 >> (8 - bits)) as u8
 }
 
 fn pack_factors(layout: Layout, source: &Block32, lane: usize, b: usize, group: &mut [u8]) {
     let mut put = |at: usize, bytes: [u8; 2]| group[at..at + 2].copy_from_slice(&bytes);
     let factors = layout.factors_at(b) + 2 * lane;
-    put(factors, f16::from_f32(source.d).to_le_bytes());
+    let d = if layout.wide {
+        bf16::from_f32(source.d).to_le_bytes()
+    } else {
+        f16::from_f32(source.d).to_le_bytes()
+    };
+    put(factors, d);
     if layout.mins {
         put(factors + 2 * LANES, f16::from_f32(source.m).to_le_bytes());
     }
@@ -299,19 +376,19 @@ fn pack_factors(layout: Layout, source: &Block32, lane: usize, b: usize, group: 
 /// The inverse of packing, for one row's block.
 fn unpack(layout: Layout, group: &[u8], b: usize, lane: usize) -> Block32 {
     let codes = &group[layout.record_at(b)..];
+    let (low_bits, high_bits) = (layout.bits.low_bits(), layout.bits.high_bits());
     let q = std::array::from_fn(|k| {
         let (chunk, byte) = (k / 4, 4 * lane + k % 4);
-        let low = || (codes[64 * (chunk % 4) + byte] >> (4 * (chunk / 4))) & 15;
-        let code = match layout.bits {
-            CodeBits::Eight => codes[64 * chunk + byte],
-            CodeBits::Four => low(),
-            CodeBits::Five => low() | (((codes[256 + byte] >> chunk) & 1) << 4),
-            CodeBits::Six => {
-                let high = codes[256 + 64 * (chunk / 4) + byte] >> (2 * (chunk % 4));
-                low() | ((high & 3) << 4)
-            }
-        };
-        (i32::from(code as i8) - layout.offset) as i8
+        let (at, shift) = plane(0, low_bits, chunk);
+        let mut code = (codes[at + byte] >> shift) & low_mask(low_bits);
+        if high_bits > 0 {
+            let (at, shift) = plane(8 * 64 * low_bits / 8, high_bits, chunk);
+            code |= ((codes[at + byte] >> shift) & low_mask(high_bits)) << low_bits;
+        }
+        match layout.bits.table() {
+            Some(table) => table[usize::from(code)],
+            None => (i32::from(code as i8) - layout.offset) as i8,
+        }
     });
     let half_at = |at: usize| f16::from_le_bytes([group[at], group[at + 1]]).to_f32();
     let factors = layout.factors_at(b) + 2 * lane;
@@ -327,7 +404,11 @@ fn unpack(layout: Layout, group: &[u8], b: usize, lane: usize) -> Block32 {
         q,
         scale: [scale(0), scale(1)],
         min: [min(0), min(1)],
-        d: half_at(factors),
+        d: if layout.wide {
+            bf16::from_le_bytes([group[factors], group[factors + 1]]).to_f32()
+        } else {
+            half_at(factors)
+        },
         m: if layout.mins { half_at(factors + 2 * LANES) } else { 0.0 },
     }
 }

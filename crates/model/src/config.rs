@@ -3,6 +3,7 @@
 //! Nothing about a layer is a global constant: head widths, heads, reach, rotation and
 //! feed-forward width are kept per layer, because in this family they differ per layer.
 
+mod gemma3;
 mod gguf;
 mod hf;
 
@@ -30,6 +31,12 @@ pub struct Config {
     pub per_layer: Option<usize>,
     /// Stands for soft rows in the per-layer table.
     pub padding: u32,
+    /// Factor on query times key. It is folded into the query norm.
+    pub attention_scale: f64,
+    /// Added to every stored norm weight: checkpoints of Gemma 3 store the distance from one.
+    pub norm_offset: f32,
+    /// Whether every layer scales the stream at its end.
+    pub layer_scales: bool,
     /// Whether the soft rows of an image see each other in both directions on sliding layers.
     pub two_way_images: bool,
     /// Bottom to top.
@@ -60,8 +67,10 @@ pub struct LayerConfig {
 /// Where a layer's values come from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ValuesConfig {
-    /// A projection of their own.
+    /// A projection of their own, normed.
     Projected,
+    /// A projection of their own, as it is.
+    Unnormed,
     /// The raw key projection.
     RawKeys,
     /// The raw key projection exactly if the file has no value projection: GGUF has no key for it.

@@ -56,7 +56,7 @@ pub struct Layer<B: Backend> {
     pub post_feed_forward_norm: B::Vector,
     /// The branch that reads the layer's own input, if the variant has one.
     pub per_layer: Option<PerLayerBranch<B>>,
-    /// `s`: one value, or one per column.
+    /// `s`: one value, or one per column, if the variant has it.
     pub scale: Option<B::Vector>,
 }
 
@@ -95,6 +95,8 @@ pub enum KvSource<B: Backend> {
 pub enum Values<B: Backend> {
     /// A projection of its own, normed per head without a weight.
     Normed(B::Weight),
+    /// A projection of its own, as it is.
+    Plain(B::Weight),
     /// The *raw* key projection, normed per head without a weight: taken before the key norm and
     /// the rotation.
     RawKeys,
@@ -306,6 +308,7 @@ impl<B: Backend> Attention<B> {
                 let keys = ops.linear(x, wk);
                 let v = match values {
                     Values::Normed(wv) => ops.unit_norm(&ops.linear(x, wv), self.spec.width, eps),
+                    Values::Plain(wv) => ops.linear(x, wv),
                     Values::RawKeys => ops.unit_norm(&keys, self.spec.width, eps),
                 };
                 let k = ops.norm_rope(&keys, k_norm, eps, angles);

@@ -106,7 +106,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             per_layer: self.per_layer_inputs(config)?,
             ropes,
             layers,
-            final_norm: self.vector("output_norm.weight", hidden)?,
+            final_norm: self.norm("output_norm.weight", hidden, config)?,
             head: self.optional_matrix("output.weight", vocab, hidden)?,
             softcap: config.softcap,
         })
@@ -131,13 +131,16 @@ impl<'a, B: Backend> Loader<'a, B> {
         let name = |tensor: &str| format!("blk.{i}.{tensor}");
         Ok(Layer {
             id: LayerId(i as u32),
-            input_norm: self.vector(&name("attn_norm.weight"), hidden)?,
+            input_norm: self.norm(&name("attn_norm.weight"), hidden, config)?,
             attention: self.attention(config, i, shape, ropes)?,
-            post_attention_norm: self.vector(&name("post_attention_norm.weight"), hidden)?,
+            post_attention_norm: self.norm(&name("post_attention_norm.weight"), hidden, config)?,
             feed_forward: self.feed_forward(config, i, shape)?,
-            post_feed_forward_norm: self.vector(&name("post_ffw_norm.weight"), hidden)?,
+            post_feed_forward_norm: self.norm(&name("post_ffw_norm.weight"), hidden, config)?,
             per_layer: self.per_layer_branch(config, i)?,
-            scale: Some(self.scalar_or_vector(&name("layer_output_scale.weight"), hidden)?),
+            scale: match config.layer_scales {
+                true => Some(self.scalar_or_vector(&name("layer_output_scale.weight"), hidden)?),
+                false => None,
+            },
         })
     }
 
@@ -160,7 +163,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             spec: KvLayerSpec { heads: kv_heads, width, reach, two_way },
             rope,
             wq: self.matrix(&name("attn_q.weight"), heads * width, config.hidden)?,
-            q_norm: self.vector(&name("attn_q_norm.weight"), width)?,
+            q_norm: self.query_norm(&name("attn_q_norm.weight"), width, config)?,
             source: match shape.shares {
                 Some(owner) => KvSource::Shared(owner),
                 None => self.own_entries(config, i, shape)?,
@@ -178,7 +181,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         let name = |tensor: &str| format!("blk.{i}.{tensor}");
         let (rows, wv) = (shape.kv_heads * shape.width, name("attn_v.weight"));
         let raw = match shape.values {
-            ValuesConfig::Projected => false,
+            ValuesConfig::Projected | ValuesConfig::Unnormed => false,
             ValuesConfig::RawKeys => true,
             ValuesConfig::ByTensor => self.info(&wv).is_err(),
         };
@@ -187,9 +190,13 @@ impl<'a, B: Backend> Loader<'a, B> {
             values: if raw {
                 Values::RawKeys
             } else {
-                Values::Normed(self.matrix(&wv, rows, config.hidden)?)
+                let wv = self.matrix(&wv, rows, config.hidden)?;
+                match shape.values {
+                    ValuesConfig::Unnormed => Values::Plain(wv),
+                    _ => Values::Normed(wv),
+                }
             },
-            k_norm: self.vector(&name("attn_k_norm.weight"), shape.width)?,
+            k_norm: self.norm(&name("attn_k_norm.weight"), shape.width, config)?,
         })
     }
 
@@ -222,20 +229,21 @@ impl<'a, B: Backend> Loader<'a, B> {
         let (hidden, width) = (config.hidden, shape.feed_forward);
         let experts = config.experts.as_ref();
         Ok(FeedForward {
-            norm: self.vector(&name("ffn_norm.weight"), hidden)?,
+            norm: self.norm(&name("ffn_norm.weight"), hidden, config)?,
             gate: self.matrix(&name("ffn_gate.weight"), width, hidden)?,
             up: self.matrix(&name("ffn_up.weight"), width, hidden)?,
             down: self.matrix(&name("ffn_down.weight"), hidden, width)?,
-            experts: experts.map(|experts| self.experts(hidden, i, experts)).transpose()?,
+            experts: experts.map(|experts| self.experts(config, i, experts)).transpose()?,
         })
     }
 
     fn experts(
         &mut self,
-        hidden: usize,
+        config: &Config,
         i: usize,
         &ExpertsConfig { count, top_k, width }: &ExpertsConfig,
     ) -> Result<Experts<B>, LoadError> {
+        let hidden = config.hidden;
         let name = |tensor: &str| format!("blk.{i}.{tensor}");
         let scale = self.floats(&name("ffn_gate_inp.scale"), &[hidden])?;
         let shrink = (hidden as f32).sqrt().recip();
@@ -245,11 +253,11 @@ impl<'a, B: Backend> Loader<'a, B> {
             router: self.matrix(&name("ffn_gate_inp.weight"), count, hidden)?,
             per_expert: self.vector(&name("ffn_down_exps.scale"), count)?,
             top_k,
-            norm: self.vector(&name("pre_ffw_norm_2.weight"), hidden)?,
+            norm: self.norm(&name("pre_ffw_norm_2.weight"), hidden, config)?,
             gate_up: self.gate_up(i, count, width, hidden)?,
             down: self.stack(&name("ffn_down_exps.weight"), [count, hidden, width])?,
-            post_dense_norm: self.vector(&name("post_ffw_norm_1.weight"), hidden)?,
-            post_routed_norm: self.vector(&name("post_ffw_norm_2.weight"), hidden)?,
+            post_dense_norm: self.norm(&name("post_ffw_norm_1.weight"), hidden, config)?,
+            post_routed_norm: self.norm(&name("post_ffw_norm_2.weight"), hidden, config)?,
         })
     }
 
@@ -344,8 +352,30 @@ impl<'a, B: Backend> Loader<'a, B> {
         made.map_err(|reason| LoadError::Device { name, reason })
     }
 
-    fn vector(&mut self, name: &str, len: usize) -> Result<B::Vector, LoadError> {
+    fn vector(&self, name: &str, len: usize) -> Result<B::Vector, LoadError> {
         Ok(self.ops.vector(&self.floats(name, &[len])?))
+    }
+
+    /// A norm's weight, which some checkpoints store as its distance from one.
+    fn norm(&self, name: &str, len: usize, config: &Config) -> Result<B::Vector, LoadError> {
+        self.scaled_norm(name, len, config, 1.0)
+    }
+
+    /// The query norm carries the scale of attention.
+    fn query_norm(&self, name: &str, len: usize, config: &Config) -> Result<B::Vector, LoadError> {
+        self.scaled_norm(name, len, config, config.attention_scale as f32)
+    }
+
+    fn scaled_norm(
+        &self,
+        name: &str,
+        len: usize,
+        config: &Config,
+        scale: f32,
+    ) -> Result<B::Vector, LoadError> {
+        let weights = self.floats(name, &[len])?.into_iter();
+        let weights: Vec<_> = weights.map(|w| (w + config.norm_offset) * scale).collect();
+        Ok(self.ops.vector(&weights))
     }
 
     /// One value for the whole stream, or one per column.

@@ -6,8 +6,10 @@
 //! Bound: weight bytes for few rows, dot products for many.
 //! Twin: `reference::law::dot` and `dot_floats`.
 
+use lapidary_core::BlockType;
+
 use crate::act::Codes;
-use crate::blocks::BLOCK;
+use crate::blocks::{BLOCK, MX_TABLE, NL_TABLE};
 use crate::lanes::{LANES, Lanes};
 use crate::pack::{CodeBits, FloatType, Kind, Layout};
 use crate::reference::law::{SEGMENT, SEGMENT_BLOCKS};
@@ -57,18 +59,23 @@ pub(crate) unsafe fn matmul<L: Lanes>(job: &Job<'_>) {
 /// Makes the layout a constant of the kernel.
 #[inline(always)]
 unsafe fn blocks<L: Lanes>(layout: Layout, x: &Codes, job: &Job<'_>) {
-    use CodeBits::{Eight, Five, Four, Six};
+    use CodeBits::{Eight, Five, Four, FourFloat, FourNonlinear, Six, Three, Two};
     // SAFETY: passed on.
     unsafe {
-        match (layout.bits, layout.offset, layout.mins, layout.parts) {
-            (Four, 8, false, 0) => tiles::<L, Q4Offset>(x, job),
-            (Four, 0, true, 0) => tiles::<L, Q4Min>(x, job),
-            (Five, 16, false, 0) => tiles::<L, Q5Offset>(x, job),
-            (Five, 0, true, 0) => tiles::<L, Q5Min>(x, job),
-            (Eight, 0, false, 0) => tiles::<L, Q8>(x, job),
-            (Four, 0, true, 1) => tiles::<L, Q4K>(x, job),
-            (Five, 0, true, 1) => tiles::<L, Q5K>(x, job),
-            (Six, 32, false, 2) => tiles::<L, Q6K>(x, job),
+        match (layout.bits, layout.mins, layout.parts) {
+            (Two, true, 2) => tiles::<L, Q2K>(x, job),
+            (Three, false, 2) => tiles::<L, Q3K>(x, job),
+            (Four, false, 0) => tiles::<L, Q4Offset>(x, job),
+            (Four, true, 0) => tiles::<L, Q4Min>(x, job),
+            (Four, true, 1) => tiles::<L, Q4K>(x, job),
+            (FourNonlinear, false, 0) => tiles::<L, Iq4Nl>(x, job),
+            (FourNonlinear, false, 1) => tiles::<L, Iq4Xs>(x, job),
+            (FourFloat, false, 0) => tiles::<L, Mxfp4>(x, job),
+            (Five, false, 0) => tiles::<L, Q5Offset>(x, job),
+            (Five, true, 0) => tiles::<L, Q5Min>(x, job),
+            (Five, true, 1) => tiles::<L, Q5K>(x, job),
+            (Six, false, 2) => tiles::<L, Q6K>(x, job),
+            (Eight, false, 0) => tiles::<L, Q8>(x, job),
             _ => unreachable!("`Layout::of` makes no other layout"),
         }
     }
@@ -79,29 +86,33 @@ trait Format {
     const LAYOUT: Layout;
 }
 
-macro_rules! format {
-    ($name:ident, $bits:ident, $offset:literal, $mins:literal, $shared:literal, $parts:literal) => {
+macro_rules! formats {
+    ($($name:ident = $block:ident;)*) => {$(
         struct $name;
         impl Format for $name {
-            const LAYOUT: Layout = Layout {
-                bits: CodeBits::$bits,
-                offset: $offset,
-                mins: $mins,
-                shared: $shared,
-                parts: $parts,
+            const LAYOUT: Layout = match Layout::of(BlockType::$block) {
+                Some(layout) => layout,
+                None => panic!("a block type without a layout"),
             };
         }
-    };
+    )*};
 }
 
-format!(Q4Offset, Four, 8, false, false, 0);
-format!(Q4Min, Four, 0, true, false, 0);
-format!(Q5Offset, Five, 16, false, false, 0);
-format!(Q5Min, Five, 0, true, false, 0);
-format!(Q8, Eight, 0, false, false, 0);
-format!(Q4K, Four, 0, true, true, 1);
-format!(Q5K, Five, 0, true, true, 1);
-format!(Q6K, Six, 32, false, true, 2);
+formats! {
+    Iq4Nl = IQ4_NL;
+    Iq4Xs = IQ4_XS;
+    Mxfp4 = MXFP4;
+    Q2K = Q2_K;
+    Q3K = Q3_K;
+    Q4K = Q4_K;
+    Q4Min = Q4_1;
+    Q4Offset = Q4_0;
+    Q5K = Q5_K;
+    Q5Min = Q5_1;
+    Q5Offset = Q5_0;
+    Q6K = Q6_K;
+    Q8 = Q8_0;
+}
 
 #[inline(always)]
 unsafe fn tiles<L: Lanes, T: Format>(x: &Codes, job: &Job<'_>) {
@@ -183,7 +194,8 @@ unsafe fn store<L: Lanes>(job: &Job<'_>, row: usize, y: L::F) {
 unsafe fn load_factors<L: Lanes, T: Format>(at: *const u8) -> (L::F, L::F) {
     // SAFETY: `d`, and with minimums `m`, are here.
     unsafe {
-        let d = L::load_f16(at.cast());
+        let wide = const { T::LAYOUT }.wide;
+        let d = if wide { L::load_bf16(at.cast()) } else { L::load_f16(at.cast()) };
         let m = if const { T::LAYOUT }.mins { L::load_f16(at.add(2 * LANES).cast()) } else { d };
         (d, m)
     }
@@ -194,9 +206,9 @@ struct Record<L: Lanes> {
     chunks: [L::B; 8],
     d: L::F,
     m: L::F,
-    /// Integer factors of the halves, and of the minimums.
+    /// Integer factors of the halves, and their integer minimums.
     scale: [L::I; 2],
-    min: L::I,
+    min: [L::I; 2],
 }
 
 impl<L: Lanes> Record<L> {
@@ -216,7 +228,11 @@ impl<L: Lanes> Record<L> {
                 1 => [integers(0); 2],
                 _ => [integers(0), integers(1)],
             };
-            let min = if layout.mins && layout.parts > 0 { integers(layout.parts) } else { none };
+            let min = match (layout.mins, layout.parts) {
+                (false, _) | (true, 0) => [none; 2],
+                (true, 1) => [integers(1); 2],
+                _ => [integers(2), integers(3)],
+            };
             Self { chunks, d, m, scale, min }
         }
     }
@@ -230,11 +246,7 @@ impl<L: Lanes> Record<L> {
             let a = x.bytes.as_ptr().add(p * BLOCK).cast::<i32>();
             let sum = *x.sums.get_unchecked(p);
             let first = *x.first_half.get_unchecked(p);
-            let excess = if matches!(layout.bits, CodeBits::Eight) {
-                L::SIGNED_EXCESS
-            } else {
-                layout.offset
-            };
+            let excess = if layout.bits.is_signed() { L::SIGNED_EXCESS } else { layout.offset };
             let (bias_low, bias_high) = match (excess, layout.parts) {
                 (0, _) => (0, 0),
                 (_, 2) => (-excess * first, -excess * (sum - first)),
@@ -255,7 +267,11 @@ impl<L: Lanes> Record<L> {
             if layout.mins {
                 let mins = match layout.parts {
                     0 => L::splat_i(sum),
-                    _ => L::mul_i(self.min, L::splat_i(sum)),
+                    1 => L::mul_i(self.min[0], L::splat_i(sum)),
+                    _ => L::add_i(
+                        L::mul_i(self.min[0], L::splat_i(first)),
+                        L::mul_i(self.min[1], L::splat_i(sum - first)),
+                    ),
                 };
                 term = L::fma(self.m, L::to_f(mins), term);
             }
@@ -268,9 +284,10 @@ impl<L: Lanes> Record<L> {
 unsafe fn dot<L: Lanes, T: Format>(acc: L::I, w: L::B, a: i32) -> L::I {
     // SAFETY: codes of unsigned layouts are at most 63.
     unsafe {
-        match const { T::LAYOUT }.bits {
-            CodeBits::Eight => L::dot_signed(acc, w, a),
-            _ => L::dot(acc, w, a),
+        if const { T::LAYOUT }.bits.is_signed() {
+            L::dot_signed(acc, w, a)
+        } else {
+            L::dot(acc, w, a)
         }
     }
 }
@@ -280,44 +297,78 @@ unsafe fn dot<L: Lanes, T: Format>(acc: L::I, w: L::B, a: i32) -> L::I {
 unsafe fn load_chunks<L: Lanes, T: Format>(at: *const u8) -> [L::B; 8] {
     // SAFETY: the codes of a whole record lie at `at`.
     unsafe {
-        let v = |i: usize| L::load_b(at.add(64 * i));
-        let bits = const { T::LAYOUT }.bits;
-        if matches!(bits, CodeBits::Eight) {
-            return [v(0), v(1), v(2), v(3), v(4), v(5), v(6), v(7)];
-        }
-        let low = |i: usize| L::field::<0>(v(i), 15);
-        let high = |i: usize| L::field::<4>(v(i), 15);
-        let c = [low(0), low(1), low(2), low(3), high(0), high(1), high(2), high(3)];
-        match bits {
-            CodeBits::Five => {
-                let h = v(4);
-                [
-                    L::or(c[0], L::field_up::<0, 4>(h, 1)),
-                    L::or(c[1], L::field_up::<1, 4>(h, 1)),
-                    L::or(c[2], L::field_up::<2, 4>(h, 1)),
-                    L::or(c[3], L::field_up::<3, 4>(h, 1)),
-                    L::or(c[4], L::field_up::<4, 4>(h, 1)),
-                    L::or(c[5], L::field_up::<5, 4>(h, 1)),
-                    L::or(c[6], L::field_up::<6, 4>(h, 1)),
-                    L::or(c[7], L::field_up::<7, 4>(h, 1)),
-                ]
-            }
-            CodeBits::Six => {
-                let (h, g) = (v(4), v(5));
-                [
-                    L::or(c[0], L::field_up::<0, 4>(h, 3)),
-                    L::or(c[1], L::field_up::<2, 4>(h, 3)),
-                    L::or(c[2], L::field_up::<4, 4>(h, 3)),
-                    L::or(c[3], L::field_up::<6, 4>(h, 3)),
-                    L::or(c[4], L::field_up::<0, 4>(g, 3)),
-                    L::or(c[5], L::field_up::<2, 4>(g, 3)),
-                    L::or(c[6], L::field_up::<4, 4>(g, 3)),
-                    L::or(c[7], L::field_up::<6, 4>(g, 3)),
-                ]
-            }
-            CodeBits::Four | CodeBits::Eight => c,
+        match const { T::LAYOUT }.bits {
+            CodeBits::Two => two_bits::<L, 0>(at),
+            CodeBits::Three => or::<L>(two_bits::<L, 0>(at), one_bit::<L, 2>(at.add(128))),
+            CodeBits::Four => nibbles::<L>(at),
+            CodeBits::Five => or::<L>(nibbles::<L>(at), one_bit::<L, 4>(at.add(256))),
+            CodeBits::Six => or::<L>(nibbles::<L>(at), two_bits::<L, 4>(at.add(256))),
+            CodeBits::Eight => [0, 1, 2, 3, 4, 5, 6, 7].map(|i| L::load_b(at.add(64 * i))),
+            CodeBits::FourNonlinear => look_up::<L>(nibbles::<L>(at), &NL_TABLE),
+            CodeBits::FourFloat => look_up::<L>(nibbles::<L>(at), &MX_TABLE),
         }
     }
+}
+
+#[inline(always)]
+unsafe fn nibbles<L: Lanes>(at: *const u8) -> [L::B; 8] {
+    // SAFETY: four vectors lie at `at`.
+    unsafe {
+        let v = [0, 1, 2, 3].map(|i| L::load_b(at.add(64 * i)));
+        let low = v.map(|v| L::field::<0>(v, 15));
+        let high = v.map(|v| L::field::<4>(v, 15));
+        [low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]]
+    }
+}
+
+/// Two bits per chunk from two vectors, shifted up.
+#[inline(always)]
+unsafe fn two_bits<L: Lanes, const UP: u32>(at: *const u8) -> [L::B; 8] {
+    // SAFETY: two vectors lie at `at`.
+    unsafe {
+        let (a, b) = (L::load_b(at), L::load_b(at.add(64)));
+        [
+            L::field_up::<0, UP>(a, 3),
+            L::field_up::<2, UP>(a, 3),
+            L::field_up::<4, UP>(a, 3),
+            L::field_up::<6, UP>(a, 3),
+            L::field_up::<0, UP>(b, 3),
+            L::field_up::<2, UP>(b, 3),
+            L::field_up::<4, UP>(b, 3),
+            L::field_up::<6, UP>(b, 3),
+        ]
+    }
+}
+
+/// One bit per chunk from one vector, shifted up.
+#[inline(always)]
+unsafe fn one_bit<L: Lanes, const UP: u32>(at: *const u8) -> [L::B; 8] {
+    // SAFETY: a vector lies at `at`.
+    unsafe {
+        let v = L::load_b(at);
+        [
+            L::field_up::<0, UP>(v, 1),
+            L::field_up::<1, UP>(v, 1),
+            L::field_up::<2, UP>(v, 1),
+            L::field_up::<3, UP>(v, 1),
+            L::field_up::<4, UP>(v, 1),
+            L::field_up::<5, UP>(v, 1),
+            L::field_up::<6, UP>(v, 1),
+            L::field_up::<7, UP>(v, 1),
+        ]
+    }
+}
+
+#[inline(always)]
+unsafe fn or<L: Lanes>(low: [L::B; 8], high: [L::B; 8]) -> [L::B; 8] {
+    // SAFETY: instructions by contract.
+    std::array::from_fn(|i| unsafe { L::or(low[i], high[i]) })
+}
+
+#[inline(always)]
+unsafe fn look_up<L: Lanes>(codes: [L::B; 8], table: &[i8; 16]) -> [L::B; 8] {
+    // SAFETY: nibbles are below sixteen.
+    codes.map(|codes| unsafe { L::look_up(codes, table) })
 }
 
 /// Plain floats: rows in tiles of up to four, one multiply-add chain per row.

@@ -144,6 +144,14 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn look_up(x: Self::B, table: &[i8; 16]) -> Self::B {
+        unsafe {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            [_mm256_shuffle_epi8(table, x[0]), _mm256_shuffle_epi8(table, x[1])]
+        }
+    }
+
+    #[inline(always)]
     unsafe fn dot(acc: Self::I, w: Self::B, a: i32) -> Self::I {
         unsafe {
             let a = _mm256_set1_epi32(a);

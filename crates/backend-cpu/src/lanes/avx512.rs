@@ -113,6 +113,14 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn look_up(x: Self::B, table: &[i8; 16]) -> Self::B {
+        unsafe {
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, x)
+        }
+    }
+
+    #[inline(always)]
     unsafe fn dot(acc: Self::I, w: Self::B, a: i32) -> Self::I {
         unsafe { _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(a)) }
     }

@@ -117,6 +117,11 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
+    unsafe fn look_up(x: Self::B, table: &[i8; 16]) -> Self::B {
+        x.map(|lane| lane.map(|b| table[usize::from(b & 15)] as u8))
+    }
+
+    #[inline(always)]
     unsafe fn dot(acc: Self::I, w: Self::B, a: i32) -> Self::I {
         let a = a.to_le_bytes().map(|b| i32::from(b as i8));
         std::array::from_fn(|l| {

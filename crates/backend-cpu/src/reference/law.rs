@@ -74,7 +74,8 @@ pub fn dot(block: BlockType, w: &[u8], x: &QuantisedRow) -> Option<f32> {
 
 /// Whether the type's blocks have minimums, whose term is then always added.
 fn has_mins(block: BlockType) -> bool {
-    matches!(block, BlockType::Q4_1 | BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K)
+    use BlockType::{Q2_K, Q4_1, Q4_K, Q5_1, Q5_K};
+    matches!(block, Q2_K | Q4_1 | Q4_K | Q5_1 | Q5_K)
 }
 
 /// One output of a matrix of plain floats: chains of 256 products, added up in order.

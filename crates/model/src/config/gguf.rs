@@ -3,8 +3,8 @@
 use lapidary_core::{Reach, Value};
 
 use super::{
-    Config, ConfigError, ExpertsConfig, LayerConfig, RopeConfig, RopePairs, ValuesConfig, sane,
-    share_entries,
+    Config, ConfigError, ExpertsConfig, LayerConfig, RopeConfig, RopePairs, ValuesConfig, gemma3,
+    sane, share_entries,
 };
 
 /// Embedding widths of the variants whose images are read causally. GGUF has no key for it.
@@ -13,10 +13,11 @@ const CAUSAL_IMAGE_WIDTHS: [usize; 2] = [1536, 2560];
 pub(super) fn read(meta: &Value) -> Result<Config, ConfigError> {
     let architecture = meta.get("general.architecture").and_then(Value::as_str);
     match architecture {
+        Some("gemma3") => gemma3(&Keys { meta, prefix: "gemma3" }),
         Some("gemma4") => gemma4(&Keys { meta, prefix: "gemma4" }),
         found => Err(ConfigError::Architecture {
             found: found.unwrap_or("not a text").into(),
-            known: "gemma4",
+            known: "gemma3 and gemma4",
         }),
     }
 }
@@ -60,8 +61,58 @@ fn gemma4(keys: &Keys<'_>) -> Result<Config, ConfigError> {
         experts: experts(keys)?,
         per_layer: keys.optional("embedding_length_per_layer_input")?.filter(|&n| n > 0),
         padding: 0,
+        attention_scale: 1.0,
+        norm_offset: 0.0,
+        layer_scales: true,
         two_way_images: !CAUSAL_IMAGE_WIDTHS.contains(&hidden),
         layers,
+    })
+}
+
+/// Gemma 3: no key tells which layers are global, nor how sliding ones rotate.
+fn gemma3(keys: &Keys<'_>) -> Result<Config, ConfigError> {
+    let count = keys.size("block_count")?;
+    let heads = keys.per_layer("attention.head_count", count)?;
+    let kv_heads = keys.per_layer("attention.head_count_kv", count)?;
+    let feed_forward = keys.per_layer("feed_forward_length", count)?;
+    let width = keys.size("attention.key_length")?;
+    let window = keys.size("attention.sliding_window")? as u32;
+    let theta = keys.float("rope.freq_base")?;
+    let theta_swa = keys.float_or("rope.freq_base_swa", gemma3::SLIDING_THETA)?;
+    let factor = keys.float_or("rope.scaling.factor", 1.0)?;
+    let hidden = keys.size("embedding_length")?;
+    let layer = |i: usize| {
+        let global = gemma3::is_global(i);
+        LayerConfig {
+            heads: heads[i],
+            kv_heads: kv_heads[i],
+            width,
+            reach: if global { Reach::All } else { Reach::Window(window) },
+            feed_forward: feed_forward[i],
+            rope: RopeConfig {
+                theta: if global { theta } else { theta_swa },
+                pairs: RopePairs::All,
+                factor: if global { factor } else { 1.0 },
+            },
+            values: ValuesConfig::Unnormed,
+            shares: None,
+        }
+    };
+    Ok(Config {
+        architecture: "gemma3".into(),
+        hidden,
+        vocab: 0,
+        context: keys.size("context_length")? as u32,
+        eps: keys.float("attention.layer_norm_rms_epsilon")? as f32,
+        softcap: keys.float_or("final_logit_softcapping", 0.0).map(gemma3::softcap)?,
+        experts: None,
+        per_layer: None,
+        padding: 0,
+        attention_scale: gemma3::attention_scale(count, hidden, heads[0], width),
+        norm_offset: 0.0,
+        layer_scales: false,
+        two_way_images: false,
+        layers: (0..count).map(layer).collect(),
     })
 }
 

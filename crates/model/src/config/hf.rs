@@ -4,8 +4,8 @@
 use lapidary_core::{Reach, Value};
 
 use super::{
-    Config, ConfigError, ExpertsConfig, LayerConfig, RopeConfig, RopePairs, ValuesConfig, sane,
-    share_entries,
+    Config, ConfigError, ExpertsConfig, LayerConfig, RopeConfig, RopePairs, ValuesConfig, gemma3,
+    sane, share_entries,
 };
 
 /// Head width of global layers where no key tells it.
@@ -18,13 +18,14 @@ pub(super) fn read(meta: &Value) -> Result<Config, ConfigError> {
     let kind = text.meta.get("model_type").and_then(Value::as_str).unwrap_or("not named");
     match kind {
         "gemma4" | "gemma4_text" | "gemma4_unified" | "gemma4_unified_text" => gemma4(&text),
-        found => Err(ConfigError::Architecture { found: found.into(), known: "gemma4" }),
+        "gemma3" | "gemma3_text" => gemma3_text(&text),
+        found => Err(ConfigError::Architecture { found: found.into(), known: "gemma3 and gemma4" }),
     }
 }
 
 fn gemma4(keys: &Keys<'_>) -> Result<Config, ConfigError> {
     let count = keys.size("num_hidden_layers")?;
-    let global = global_layers(keys, count)?;
+    let global = global_layers(keys, count, LastLayer::Global)?;
     let shared = keys.optional("num_kv_shared_layers")?.unwrap_or(0);
     let double_wide = keys.flag("use_double_wide_mlp");
     let mut layers = Vec::with_capacity(count);
@@ -44,8 +45,69 @@ fn gemma4(keys: &Keys<'_>) -> Result<Config, ConfigError> {
         experts: if keys.flag("enable_moe_block") { Some(experts(keys)?) } else { None },
         per_layer: keys.optional("hidden_size_per_layer_input")?.filter(|&n| n > 0),
         padding: keys.optional("pad_token_id")?.unwrap_or(0) as u32,
+        attention_scale: 1.0,
+        norm_offset: 0.0,
+        layer_scales: true,
         two_way_images: two_way == Some("vision"),
         layers,
+    })
+}
+
+/// Gemma 3 in its older form (rotation in keys of its own) and its newer one (`rope_parameters`).
+fn gemma3_text(keys: &Keys<'_>) -> Result<Config, ConfigError> {
+    let count = keys.size("num_hidden_layers")?;
+    let global = match keys.meta.get("layer_types") {
+        Some(_) => global_layers(keys, count, LastLayer::AsListed)?,
+        None => (0..count).map(gemma3::is_global).collect(),
+    };
+    let width = keys.size("head_dim")?;
+    let scalar = keys.optional_float("query_pre_attn_scalar")?.filter(|&scalar| scalar > 0.0);
+    let window = keys.size("sliding_window")? as u32;
+    let layer = |&global: &bool| {
+        Ok(LayerConfig {
+            heads: keys.size("num_attention_heads")?,
+            kv_heads: keys.size("num_key_value_heads")?,
+            width,
+            reach: if global { Reach::All } else { Reach::Window(window) },
+            feed_forward: keys.size("intermediate_size")?,
+            rope: gemma3_rope(keys, global)?,
+            values: ValuesConfig::Unnormed,
+            shares: None,
+        })
+    };
+    Ok(Config {
+        architecture: "gemma3".into(),
+        hidden: keys.size("hidden_size")?,
+        vocab: keys.size("vocab_size")?,
+        context: keys.size("max_position_embeddings")? as u32,
+        eps: keys.float("rms_norm_eps")? as f32,
+        softcap: keys.optional_float("final_logit_softcapping")?.map(|cap| cap as f32),
+        experts: None,
+        per_layer: None,
+        padding: 0,
+        attention_scale: scalar.unwrap_or(width as f64).sqrt().recip(),
+        norm_offset: 1.0,
+        layer_scales: false,
+        two_way_images: false,
+        layers: global.iter().map(layer).collect::<Result<_, _>>()?,
+    })
+}
+
+fn gemma3_rope(keys: &Keys<'_>, global: bool) -> Result<RopeConfig, ConfigError> {
+    if keys.meta.get("rope_parameters").is_some() {
+        return rope(keys, global);
+    }
+    let scaling = Keys { meta: keys.meta.get("rope_scaling").unwrap_or(&Value::Null) };
+    let factor = scaling.optional_float("factor")?.unwrap_or(1.0);
+    let sliding_theta = keys.optional_float("rope_local_base_freq")?;
+    Ok(RopeConfig {
+        theta: if global {
+            keys.float("rope_theta")?
+        } else {
+            sliding_theta.unwrap_or(gemma3::SLIDING_THETA)
+        },
+        pairs: RopePairs::All,
+        factor: if global { factor } else { 1.0 },
     })
 }
 
@@ -89,13 +151,13 @@ fn rope(keys: &Keys<'_>, global: bool) -> Result<RopeConfig, ConfigError> {
     let meta = keys.meta.get("rope_parameters").and_then(|all| all.get(kind));
     let own = Keys { meta: meta.ok_or_else(missing)? };
     let pairs = match own.meta.get("rope_type").and_then(Value::as_str) {
-        Some("default") => RopePairs::All,
+        Some("default" | "linear") => RopePairs::All,
         Some("proportional") => RopePairs::First(own.float("partial_rotary_factor")?),
         other => {
             return Err(ConfigError::Value {
                 key: format!("rope_parameters.{kind}.rope_type"),
                 found: other.unwrap_or("absent").into(),
-                reason: "only `default` and `proportional` exist in this family",
+                reason: "only `default`, `linear` and `proportional` exist in this family",
             });
         }
     };
@@ -111,8 +173,15 @@ fn experts(keys: &Keys<'_>) -> Result<ExpertsConfig, ConfigError> {
     })
 }
 
-/// Which layers are global: as listed, or every sixth; the last one always.
-fn global_layers(keys: &Keys<'_>, count: usize) -> Result<Vec<bool>, ConfigError> {
+/// What the last layer is, whatever the list says.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum LastLayer {
+    AsListed,
+    Global,
+}
+
+/// Which layers are global: as listed, or every sixth.
+fn global_layers(keys: &Keys<'_>, count: usize, last: LastLayer) -> Result<Vec<bool>, ConfigError> {
     let wrong = || ConfigError::Key {
         key: "layer_types".into(),
         expected: "one of `sliding_attention` and `full_attention` per layer",
@@ -130,8 +199,8 @@ fn global_layers(keys: &Keys<'_>, count: usize) -> Result<Vec<bool>, ConfigError
             kinds.filter(|kinds| kinds.len() == count).ok_or_else(wrong)?
         }
     };
-    if let Some(last) = global.last_mut() {
-        *last = true;
+    if let (Some(layer), LastLayer::Global) = (global.last_mut(), last) {
+        *layer = true;
     }
     Ok(global)
 }
