@@ -1,12 +1,15 @@
 //! Tasks that are more than one cargo command: `cargo xtask TASK`.
 
 mod check;
+mod fetch;
 
 use std::process::ExitCode;
 
 /// What can be asked for: name, description, task.
-const TASKS: &[(&str, &str, fn() -> anyhow::Result<()>)] =
-    &[("check", "everything that a change must pass", check::check)];
+const TASKS: &[(&str, &str, fn() -> anyhow::Result<()>)] = &[
+    ("check", "everything that a change must pass", check::check),
+    ("fetch", "bring the models that tests use and that may not be committed", fetch::fetch),
+];
 
 fn main() -> ExitCode {
     let asked = std::env::args().nth(1);
