@@ -8,6 +8,7 @@ use crate::cpu::Cpu;
 use crate::disjoint::Disjoint;
 use crate::kernels::attend::{Element, Partial, STRETCH, Side, Stretch};
 use crate::lanes::LANES;
+use crate::rotated::{block_width, encode, rotate, unrotate};
 
 /// One layer's keys and values for all slots.
 pub struct Store {
@@ -17,34 +18,34 @@ pub struct Store {
     values: Cells,
 }
 
-/// `slots × heads × cells × width` elements.
+/// For each slot, head and cell, a head's worth of values.
 struct Cells {
     element: Element,
+    /// Bytes of a cell.
+    size: usize,
     bytes: Vec<u8>,
 }
 
-impl Element {
-    fn of(code: Code) -> Result<Self, Unsupported> {
-        match code {
-            Code::F32 => Ok(Self::F32),
-            Code::F16 => Ok(Self::F16),
-            Code::Rotated(bits) => {
-                Err(Unsupported(format!("the CPU has no {bits}-bit rotated cache; use f16 or f32")))
-            }
-        }
-    }
-
-    fn bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::F16 => 2,
-        }
-    }
-}
-
 impl Cells {
-    fn write(element: Element, values: &[f32], out: &mut [u8]) {
-        match element {
+    fn reserve(code: Code, width: usize, cells: usize) -> Result<Self, Unsupported> {
+        let element = match code {
+            Code::F32 => Element::F32,
+            Code::F16 => Element::F16,
+            Code::Rotated(bits @ (4 | 5 | 6 | 8)) => {
+                Element::Rotated { bits, block: block_width(width)? }
+            }
+            Code::Rotated(bits) => {
+                let message = format!("codes of {bits} bits do not exist; choose 4, 5, 6 or 8");
+                return Err(Unsupported(message));
+            }
+        };
+        let size = element.bytes(width);
+        Ok(Self { element, size, bytes: vec![0; cells * size] })
+    }
+
+    fn write(&mut self, cell: usize, values: &[f32]) {
+        let out = &mut self.bytes[cell * self.size..(cell + 1) * self.size];
+        match self.element {
             Element::F32 => {
                 let places = out.as_chunks_mut::<4>().0;
                 values.iter().zip(places).for_each(|(v, out)| *out = v.to_le_bytes());
@@ -54,21 +55,25 @@ impl Cells {
                 let half = |v: &f32| f16::from_f32(*v).to_le_bytes();
                 values.iter().zip(places).for_each(|(v, out)| *out = half(v));
             }
+            Element::Rotated { bits, block } => {
+                let mut rotated = values.to_vec();
+                rotate(&mut rotated, block);
+                encode(bits, &rotated, block, out);
+            }
         }
     }
 }
 
 impl Store {
-    /// Index of the first element of a cell.
-    fn at(&self, slot: SlotId, head: usize, cell: usize) -> usize {
-        ((slot.index() * self.spec.heads + head) * self.cells + cell) * self.spec.width
+    /// Number of a cell among all of its side.
+    fn cell(&self, slot: SlotId, head: usize, entry: u32) -> usize {
+        (slot.index() * self.spec.heads + head) * self.cells + entry as usize % self.cells
     }
 
     fn side<'a>(&self, cells: &'a Cells, slot: SlotId, head: usize) -> Side<'a> {
-        let size = cells.element.bytes();
-        let first = self.at(slot, head, 0) * size;
-        let len = self.cells * self.spec.width * size;
-        Side { element: cells.element, bytes: &cells.bytes[first..first + len] }
+        let first = self.cell(slot, head, 0) * cells.size;
+        let bytes = &cells.bytes[first..first + self.cells * cells.size];
+        Side { element: cells.element, bytes }
     }
 }
 
@@ -86,11 +91,7 @@ impl KvKernels for Cpu {
             let width = spec.width;
             return Err(Unsupported(format!("heads of width {width} are no multiple of {LANES}")));
         }
-        let elements = slots * spec.heads * cells * spec.width;
-        let side = |code| {
-            let element = Element::of(code)?;
-            Ok(Cells { element, bytes: vec![0; elements * element.bytes()] })
-        };
+        let side = |code| Cells::reserve(code, spec.width, slots * spec.heads * cells);
         Ok(Store { spec, cells, keys: side(regime.keys)?, values: side(regime.values)? })
     }
 
@@ -107,12 +108,9 @@ impl KvKernels for Cpu {
         for (row, &(slot, entry)) in plan.writes.iter().enumerate() {
             let heads = k.row(row).chunks_exact(width).zip(v.row(row).chunks_exact(width));
             for (head, (k, v)) in heads.enumerate() {
-                let at = store.at(slot, head, entry as usize % store.cells);
-                for (cells, x) in [(&mut store.keys, k), (&mut store.values, v)] {
-                    let size = cells.element.bytes();
-                    let place = at * size..(at + width) * size;
-                    Cells::write(cells.element, x, &mut cells.bytes[place]);
-                }
+                let cell = store.cell(slot, head, entry);
+                store.keys.write(cell, k);
+                store.values.write(cell, v);
             }
         }
     }
@@ -129,13 +127,10 @@ impl KvKernels for Cpu {
     }
 
     fn copy(&self, store: &mut Store, slot: SlotId, from: u32, to: u32) {
-        let width = store.spec.width;
         for head in 0..store.spec.heads {
-            let from = store.at(slot, head, from as usize % store.cells);
-            let to = store.at(slot, head, to as usize % store.cells);
-            for cells in [&mut store.keys, &mut store.values] {
-                let size = cells.element.bytes();
-                cells.bytes.copy_within(from * size..(from + width) * size, to * size);
+            let (from, to) = (store.cell(slot, head, from), store.cell(slot, head, to));
+            for Cells { size, bytes, .. } in [&mut store.keys, &mut store.values] {
+                bytes.copy_within(from * *size..(from + 1) * *size, to * *size);
             }
         }
     }
@@ -219,11 +214,15 @@ impl<'a> Attention<'a> {
 
     fn partials(&self, cpu: &Cpu, row: usize, head: usize, visible: &[(u32, u32)]) -> Vec<Partial> {
         let slot = self.plan.views[row].slot;
+        let mut q = self.q.row(row)[head * self.columns..(head + 1) * self.columns].to_vec();
+        if let Element::Rotated { block, .. } = self.store.keys.element {
+            rotate(&mut q, block);
+        }
         let stretch = Stretch {
             keys: self.store.side(&self.store.keys, slot, head),
             values: self.store.side(&self.store.values, slot, head),
             visible,
-            q: &self.q.row(row)[head * self.columns..(head + 1) * self.columns],
+            q: &q,
             width: self.store.spec.width,
         };
         // SAFETY: `kernels` are those of a detected `Isa`; cells are taken modulo their number;
@@ -240,6 +239,9 @@ impl<'a> Attention<'a> {
         }
         let heads = whole.iter().zip(out.chunks_exact_mut(width));
         heads.for_each(|(whole, out)| whole.write(out));
+        if let Element::Rotated { block, .. } = self.store.values.element {
+            unrotate(out, block);
+        }
     }
 }
 

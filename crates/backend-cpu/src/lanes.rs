@@ -56,6 +56,14 @@ pub(crate) trait Lanes: Copy + 'static {
     unsafe fn to_f(x: Self::I) -> Self::F;
     /// Sixteen bytes, sign-extended.
     unsafe fn load_i8(p: *const i8) -> Self::I;
+    /// Sixteen bytes, zero-extended.
+    unsafe fn load_u8(p: *const u8) -> Self::I;
+    /// `(x >> by) & mask`.
+    unsafe fn field_i<const BY: u32>(x: Self::I, mask: i32) -> Self::I;
+    /// `x`, with `bit` set in every lane whose bit of `lanes` is set.
+    unsafe fn set_bit(x: Self::I, lanes: u16, bit: i32) -> Self::I;
+    /// `table[x]`; every lane below `table.len()`, which is 16, 32, 64 or 256.
+    unsafe fn pick(table: &'static [f32], x: Self::I) -> Self::F;
 
     unsafe fn load_b(p: *const u8) -> Self::B;
     /// `(x >> by) & mask` for every byte, `by < 8`.

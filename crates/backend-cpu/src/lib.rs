@@ -21,6 +21,7 @@ mod lanes;
 mod math;
 mod pack;
 mod pool;
+mod rotated;
 
 pub use act::Act;
 pub use cpu::{Angles, Cpu, Routes};

@@ -11,6 +11,7 @@ mod block;
 mod ids;
 mod kv;
 mod meta;
+mod rotation;
 mod tensor;
 
 pub use backend::{Backend, DeviceError, Matrix, Rope, Unsupported};
@@ -21,4 +22,5 @@ pub use kv::{
     CacheFull, Code, KvCache, KvKernels, KvLayerSpec, KvPlan, LayerPlan, Qkv, Reach, Regime, View,
 };
 pub use meta::{Strings, Value};
+pub use rotation::{ROTATED_BLOCK, levels, sign};
 pub use tensor::{SourceError, TensorInfo, TensorSource};

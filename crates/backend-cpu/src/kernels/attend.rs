@@ -7,8 +7,11 @@
 //! decides the order, so its bits do not depend on chunking, slot or company.
 //! Bound: stored bytes. Twin: `reference::kv`.
 
+use lapidary_core::levels;
+
 use crate::lanes::{LANES, Lanes};
 use crate::math;
+use crate::rotated::{SCALE_BYTES, block_bytes};
 
 /// Positions whose scores are exponentiated together.
 pub(crate) const KEYS: usize = 64;
@@ -20,13 +23,29 @@ pub(crate) const STRETCH: usize = 512;
 pub(crate) enum Element {
     F32,
     F16,
+    /// Packed blocks of `block` codes each: see `rotated`.
+    Rotated {
+        bits: u8,
+        block: usize,
+    },
+}
+
+impl Element {
+    /// Bytes of a head's `width` values.
+    pub(crate) fn bytes(self, width: usize) -> usize {
+        match self {
+            Self::F32 => 4 * width,
+            Self::F16 => 2 * width,
+            Self::Rotated { bits, block } => width / block * block_bytes(bits, block),
+        }
+    }
 }
 
 /// One side of the cells of one head, for one slot.
 #[derive(Clone, Copy)]
 pub(crate) struct Side<'a> {
     pub(crate) element: Element,
-    /// `cells × width` elements.
+    /// Cell after cell.
     pub(crate) bytes: &'a [u8],
 }
 
@@ -35,7 +54,7 @@ pub(crate) struct Stretch<'a> {
     pub(crate) keys: Side<'a>,
     pub(crate) values: Side<'a>,
     pub(crate) visible: &'a [(u32, u32)],
-    /// Head after head.
+    /// Head after head, rotated if the keys are.
     pub(crate) q: &'a [f32],
     pub(crate) width: usize,
 }
@@ -73,26 +92,27 @@ impl Partial {
     }
 }
 
-/// The partial results of the stretch, one per query head.
+/// The partial results of the stretch, one per query head; rotated if the values are.
 ///
 /// # Safety
 /// The instructions of `L` are enabled in the caller; every cell lies inside both sides; `width`
-/// is a multiple of sixteen.
+/// is a multiple of sixteen, and of 32 for rotated codes.
 #[inline(always)]
 pub(crate) unsafe fn attend<L: Lanes>(stretch: &Stretch<'_>) -> Vec<Partial> {
     let width = stretch.width;
     let heads = stretch.q.len() / width;
     let mut partials = vec![Partial::empty(width); heads];
     let mut scores = vec![[f32::NEG_INFINITY; KEYS]; heads];
+    let mut vector = vec![0.0; width];
     let block = |&(pos, _): &(u32, u32)| pos as usize / KEYS;
     for visible in stretch.visible.chunk_by(|a, b| block(a) == block(b)) {
-        for (head, (scores, partial)) in scores.iter_mut().zip(&mut partials).enumerate() {
-            let q = &stretch.q[head * width..(head + 1) * width];
-            // SAFETY: passed on.
-            unsafe {
-                score::<L>(stretch, q, visible, scores);
-                absorb::<L>(stretch, visible, scores, partial);
+        // SAFETY: passed on.
+        unsafe {
+            score::<L>(stretch, visible, &mut vector, &mut scores);
+            for (scores, partial) in scores.iter_mut().zip(&mut partials) {
+                weigh::<L>(scores, partial);
             }
+            add_values::<L>(stretch, visible, &mut vector, &scores, &mut partials);
         }
     }
     partials
@@ -102,33 +122,32 @@ pub(crate) unsafe fn attend<L: Lanes>(stretch: &Stretch<'_>) -> Vec<Partial> {
 #[inline(always)]
 unsafe fn score<L: Lanes>(
     stretch: &Stretch<'_>,
-    q: &[f32],
     visible: &[(u32, u32)],
-    scores: &mut [f32; KEYS],
+    key: &mut [f32],
+    scores: &mut [[f32; KEYS]],
 ) {
-    scores.fill(f32::NEG_INFINITY);
+    scores.iter_mut().for_each(|scores| scores.fill(f32::NEG_INFINITY));
     for &(pos, cell) in visible {
         // SAFETY: passed on.
-        let s = unsafe { dot::<L>(q, stretch.keys, cell as usize * stretch.width) };
-        scores[pos as usize % KEYS] = s;
+        unsafe {
+            fetch::<L>(stretch.keys, cell as usize, key);
+            for (q, scores) in stretch.q.chunks_exact(stretch.width).zip(scores.iter_mut()) {
+                scores[pos as usize % KEYS] = dot::<L>(q, key);
+            }
+        }
     }
 }
 
-/// Adds a block to a partial result.
+/// Turns scores into weights, and shrinks what was added up under an earlier maximum.
 #[inline(always)]
-unsafe fn absorb<L: Lanes>(
-    stretch: &Stretch<'_>,
-    visible: &[(u32, u32)],
-    scores: &mut [f32; KEYS],
-    partial: &mut Partial,
-) {
+unsafe fn weigh<L: Lanes>(scores: &mut [f32; KEYS], partial: &mut Partial) {
     let block_most = scores.iter().fold(f32::NEG_INFINITY, |most, s| most.max(*s));
     let most = partial.most.max(block_most);
     let shrink = math::exp(partial.most - most);
     for s in scores.iter_mut() {
         *s = math::exp(*s - most);
     }
-    // SAFETY: 64 scores are four times sixteen; the rest is passed on.
+    // SAFETY: 64 scores are four times sixteen; instructions by contract.
     unsafe {
         let lanes = |i: usize| L::load(scores.as_ptr().add(i * LANES));
         let sum = L::sum(L::add(L::add(lanes(0), lanes(1)), L::add(lanes(2), lanes(3))));
@@ -138,45 +157,122 @@ unsafe fn absorb<L: Lanes>(
             let p = acc.as_mut_ptr();
             L::store(p, L::mul(L::load(p), L::splat(shrink)));
         }
-        for &(pos, cell) in visible {
-            let weight = scores[pos as usize % KEYS];
-            add_value::<L>(&mut partial.acc, weight, stretch.values, cell as usize * stretch.width);
+    }
+}
+
+/// Adds a block's weighted values, oldest first.
+#[inline(always)]
+unsafe fn add_values<L: Lanes>(
+    stretch: &Stretch<'_>,
+    visible: &[(u32, u32)],
+    value: &mut [f32],
+    weights: &[[f32; KEYS]],
+    partials: &mut [Partial],
+) {
+    for &(pos, cell) in visible {
+        // SAFETY: passed on.
+        unsafe {
+            fetch::<L>(stretch.values, cell as usize, value);
+            for (weights, partial) in weights.iter().zip(partials.iter_mut()) {
+                add_value::<L>(&mut partial.acc, weights[pos as usize % KEYS], value);
+            }
         }
     }
 }
 
+/// The numbers of a cell.
 #[inline(always)]
-unsafe fn load<L: Lanes>(side: Side<'_>, at: usize) -> L::F {
-    // SAFETY: sixteen elements from `at` lie inside the side.
+unsafe fn fetch<L: Lanes>(side: Side<'_>, cell: usize, out: &mut [f32]) {
+    let bytes = side.element.bytes(out.len());
+    // SAFETY: the cell lies inside the side, and holds `out.len()` elements.
     unsafe {
+        let from = side.bytes.as_ptr().add(cell * bytes);
         match side.element {
-            Element::F32 => L::load(side.bytes.as_ptr().cast::<f32>().add(at)),
-            Element::F16 => L::load_f16(side.bytes.as_ptr().cast::<u16>().add(at)),
+            Element::F32 => {
+                std::ptr::copy_nonoverlapping(from, out.as_mut_ptr().cast(), bytes);
+            }
+            Element::F16 => {
+                for (i, out) in out.chunks_exact_mut(LANES).enumerate() {
+                    L::store(out.as_mut_ptr(), L::load_f16(from.cast::<u16>().add(i * LANES)));
+                }
+            }
+            Element::Rotated { bits, block } => {
+                for (i, out) in out.chunks_exact_mut(block).enumerate() {
+                    decode::<L>(bits, from.add(i * block_bytes(bits, block)), out);
+                }
+            }
+        }
+    }
+}
+
+/// A packed block's numbers, still rotated.
+#[inline(always)]
+unsafe fn decode<L: Lanes>(bits: u8, from: *const u8, out: &mut [f32]) {
+    // SAFETY: a packed block of `out.len()` codes lies at `from`.
+    unsafe {
+        match bits {
+            4 => decode_nibbles::<L, 0>(levels(4), from, out),
+            5 => decode_nibbles::<L, 1>(levels(5), from, out),
+            6 => decode_nibbles::<L, 2>(levels(6), from, out),
+            _ => {
+                let scale = L::splat(from.cast::<f32>().read_unaligned());
+                for (i, out) in out.chunks_exact_mut(LANES).enumerate() {
+                    let codes = L::load_u8(from.add(SCALE_BYTES + i * LANES));
+                    L::store(out.as_mut_ptr(), L::mul(L::pick(levels(8), codes), scale));
+                }
+            }
+        }
+    }
+}
+
+/// Codes of a nibble plane and `PLANES` planes of single bits.
+#[inline(always)]
+unsafe fn decode_nibbles<L: Lanes, const PLANES: usize>(
+    levels: &'static [f32],
+    from: *const u8,
+    out: &mut [f32],
+) {
+    let len = out.len();
+    // SAFETY: as in `decode`.
+    unsafe {
+        let scale = L::splat(from.cast::<f32>().read_unaligned());
+        let planes = from.add(SCALE_BYTES + len / 2);
+        for (i, out) in out.chunks_exact_mut(2 * LANES).enumerate() {
+            let bytes = L::load_u8(from.add(SCALE_BYTES + i * LANES));
+            let halves = [L::field_i::<0>(bytes, 15), L::field_i::<4>(bytes, 15)];
+            for (half, mut codes) in halves.into_iter().enumerate() {
+                for plane in 0..PLANES {
+                    let at = planes.add(plane * len / 8 + 2 * (2 * i + half));
+                    codes = L::set_bit(codes, at.cast::<u16>().read_unaligned(), 16 << plane);
+                }
+                let out = out.as_mut_ptr().add(half * LANES);
+                L::store(out, L::mul(L::pick(levels, codes), scale));
+            }
         }
     }
 }
 
 /// Four chains of sixteen lanes, added pairwise.
 #[inline(always)]
-unsafe fn dot<L: Lanes>(q: &[f32], keys: Side<'_>, at: usize) -> f32 {
-    // SAFETY: `q.len()` elements from `at` lie inside the side, a multiple of sixteen.
+unsafe fn dot<L: Lanes>(q: &[f32], key: &[f32]) -> f32 {
+    // SAFETY: both have the same multiple of sixteen elements.
     unsafe {
         let mut sums = [L::splat(0.0); 4];
-        for (i, q) in q.chunks_exact(LANES).enumerate() {
-            sums[i % 4] = L::fma(L::load(q.as_ptr()), load::<L>(keys, at + i * LANES), sums[i % 4]);
+        for (i, (q, k)) in q.chunks_exact(LANES).zip(key.chunks_exact(LANES)).enumerate() {
+            sums[i % 4] = L::fma(L::load(q.as_ptr()), L::load(k.as_ptr()), sums[i % 4]);
         }
         L::sum(L::add(L::add(sums[0], sums[1]), L::add(sums[2], sums[3])))
     }
 }
 
 #[inline(always)]
-unsafe fn add_value<L: Lanes>(acc: &mut [f32], weight: f32, values: Side<'_>, at: usize) {
-    // SAFETY: `acc.len()` elements from `at` lie inside the side, a multiple of sixteen.
+unsafe fn add_value<L: Lanes>(acc: &mut [f32], weight: f32, value: &[f32]) {
+    // SAFETY: both have the same multiple of sixteen elements.
     unsafe {
         let weight = L::splat(weight);
-        for (i, acc) in acc.chunks_exact_mut(LANES).enumerate() {
+        for (acc, v) in acc.chunks_exact_mut(LANES).zip(value.chunks_exact(LANES)) {
             let p = acc.as_mut_ptr();
-            L::store(p, L::fma(weight, load::<L>(values, at + i * LANES), L::load(p)));
+            L::store(p, L::fma(weight, L::load(v.as_ptr()), L::load(p)));
         }
     }
 }

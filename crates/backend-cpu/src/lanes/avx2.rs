@@ -113,6 +113,46 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> Self::I {
+        unsafe {
+            let bytes = _mm_loadu_si128(p.cast());
+            [_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_unpackhi_epi64(bytes, bytes))]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn field_i<const BY: u32>(x: Self::I, mask: i32) -> Self::I {
+        unsafe {
+            let (mask, by) = (_mm256_set1_epi32(mask), _mm_cvtsi32_si128(BY as i32));
+            [
+                _mm256_and_si256(_mm256_srl_epi32(x[0], by), mask),
+                _mm256_and_si256(_mm256_srl_epi32(x[1], by), mask),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn set_bit(x: Self::I, lanes: u16, bit: i32) -> Self::I {
+        unsafe {
+            let own = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+            let half = |x, lanes: u16| {
+                let all = _mm256_set1_epi32(i32::from(lanes));
+                let set = _mm256_cmpeq_epi32(_mm256_and_si256(all, own), own);
+                _mm256_or_si256(x, _mm256_and_si256(set, _mm256_set1_epi32(bit)))
+            };
+            [half(x[0], lanes & 0xff), half(x[1], lanes >> 8)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn pick(table: &'static [f32], x: Self::I) -> Self::F {
+        unsafe {
+            let half = |x| _mm256_i32gather_ps::<4>(table.as_ptr(), x);
+            [half(x[0]), half(x[1])]
+        }
+    }
+
+    #[inline(always)]
     unsafe fn load_b(p: *const u8) -> Self::B {
         unsafe { [_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(32).cast())] }
     }

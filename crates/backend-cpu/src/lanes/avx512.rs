@@ -93,6 +93,40 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> Self::I {
+        unsafe { _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn field_i<const BY: u32>(x: Self::I, mask: i32) -> Self::I {
+        unsafe { _mm512_and_si512(_mm512_srli_epi32::<BY>(x), _mm512_set1_epi32(mask)) }
+    }
+
+    #[inline(always)]
+    unsafe fn set_bit(x: Self::I, lanes: u16, bit: i32) -> Self::I {
+        unsafe { _mm512_mask_or_epi32(x, lanes, x, _mm512_set1_epi32(bit)) }
+    }
+
+    /// Small tables are permuted from registers.
+    #[inline(always)]
+    unsafe fn pick(table: &'static [f32], x: Self::I) -> Self::F {
+        unsafe {
+            let part = |i: usize| _mm512_loadu_ps(table.as_ptr().add(16 * i));
+            match table.len() {
+                16 => _mm512_permutexvar_ps(x, part(0)),
+                32 => _mm512_permutex2var_ps(part(0), x, part(1)),
+                64 => {
+                    let low = _mm512_permutex2var_ps(part(0), x, part(1));
+                    let high = _mm512_permutex2var_ps(part(2), x, part(3));
+                    let upper = _mm512_test_epi32_mask(x, _mm512_set1_epi32(32));
+                    _mm512_mask_blend_ps(upper, low, high)
+                }
+                _ => _mm512_i32gather_ps::<4>(x, table.as_ptr()),
+            }
+        }
+    }
+
+    #[inline(always)]
     unsafe fn load_b(p: *const u8) -> Self::B {
         unsafe { _mm512_loadu_si512(p.cast()) }
     }

@@ -97,6 +97,26 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> Self::I {
+        unsafe { p.cast::<[u8; LANES]>().read_unaligned() }.map(i32::from)
+    }
+
+    #[inline(always)]
+    unsafe fn field_i<const BY: u32>(x: Self::I, mask: i32) -> Self::I {
+        x.map(|x| (x >> BY) & mask)
+    }
+
+    #[inline(always)]
+    unsafe fn set_bit(x: Self::I, lanes: u16, bit: i32) -> Self::I {
+        std::array::from_fn(|l| if (lanes >> l) & 1 == 1 { x[l] | bit } else { x[l] })
+    }
+
+    #[inline(always)]
+    unsafe fn pick(table: &'static [f32], x: Self::I) -> Self::F {
+        x.map(|x| table[x as usize])
+    }
+
+    #[inline(always)]
     unsafe fn load_b(p: *const u8) -> Self::B {
         unsafe { p.cast::<Self::B>().read_unaligned() }
     }

@@ -1,7 +1,10 @@
 //! The naive cache: every entry a vector of floats, attention by its definition.
 
 use half::f16;
-use lapidary_core::{Code, KvKernels, KvLayerSpec, LayerPlan, Regime, SlotId, Unsupported};
+use lapidary_core::{
+    Code, KvKernels, KvLayerSpec, LayerPlan, ROTATED_BLOCK, Regime, SlotId, Unsupported, levels,
+    sign,
+};
 
 use super::{Reference, Rows};
 
@@ -25,8 +28,35 @@ fn round_trip(code: Code, x: &[f32]) -> Vec<f32> {
     match code {
         Code::F32 => x.to_vec(),
         Code::F16 => x.iter().map(|x| f16::from_f32(*x).to_f32()).collect(),
-        Code::Rotated(_) => unreachable!("`reserve` refuses rotated codes"),
+        Code::Rotated(bits) => {
+            let block = x.len().min(ROTATED_BLOCK);
+            x.chunks_exact(block).flat_map(|x| round_block(levels(bits), x)).collect()
+        }
     }
+}
+
+/// Rotates a block by the definition of the transform, takes the nearest levels of its values
+/// over their root mean square, scales them by least squares, and rotates back.
+fn round_block(levels: &[f32], x: &[f32]) -> Vec<f32> {
+    let n = x.len();
+    let entry = |i: usize, j: usize| {
+        let sign = if (i & j).count_ones() % 2 == 1 { -1.0 } else { 1.0 };
+        sign / (n as f64).sqrt()
+    };
+    let signed = |j: usize| f64::from(sign(j)) * f64::from(x[j]);
+    let rotated = |i: usize| (0..n).map(|j| entry(i, j) * signed(j)).sum::<f64>();
+    let rotated: Vec<f64> = (0..n).map(rotated).collect();
+    let rms = (rotated.iter().map(|y| y * y).sum::<f64>() / n as f64).sqrt();
+    let nearest = |y: &f64| {
+        let far = |level: &f32| (f64::from(*level) - y / rms).abs();
+        let best = levels.iter().min_by(|a, b| far(a).total_cmp(&far(b)));
+        f64::from(*best.expect("there are levels"))
+    };
+    let chosen: Vec<f64> = rotated.iter().map(nearest).collect();
+    let dot: f64 = chosen.iter().zip(&rotated).map(|(c, y)| c * y).sum();
+    let scale = if rms > 0.0 { dot / chosen.iter().map(|c| c * c).sum::<f64>() } else { 0.0 };
+    let back = |j: usize| (0..n).map(|i| entry(i, j) * chosen[i]).sum::<f64>() * scale;
+    (0..n).map(|j| (f64::from(sign(j)) * back(j)) as f32).collect()
 }
 
 impl KvKernels for Reference {
@@ -39,10 +69,6 @@ impl KvKernels for Reference {
         slots: usize,
         cells: usize,
     ) -> Result<Store, Unsupported> {
-        let rotated = |code| matches!(code, Code::Rotated(_));
-        if rotated(regime.keys) || rotated(regime.values) {
-            return Err(Unsupported(format!("the reference has no {regime} cache")));
-        }
         Ok(Store { spec, cells, regime, entries: vec![Default::default(); slots * cells] })
     }
 
