@@ -22,6 +22,8 @@ pub(crate) enum Command {
     Tokenize(TokenizeArgs),
     /// Show what a model file holds and how much memory it takes.
     Info(InfoArgs),
+    /// Measure what a cache regime or a file costs in quality.
+    Eval(EvalArgs),
 }
 
 /// Which model.
@@ -39,8 +41,8 @@ pub(crate) struct DeviceArgs {
     /// Device to run on.
     #[arg(long, value_name = "cpu|cuda[:N]", default_value = "cpu")]
     pub(crate) device: String,
-    /// How the cache stores keys and values: a regime (f32, f16), or `family=regime,…` with
-    /// families global, sliding and layers:A-B.
+    /// How the cache stores keys and values: f32, f16, hybrid[:B], tqB or tq:kB:vB with B one of
+    /// 8, 6, 5, 4; or `family=regime,…` with families global, sliding and layers:A-B.
     #[arg(long, value_name = "SPEC", default_value_t = KvSpec::default())]
     pub(crate) kv: KvSpec,
     /// Tokens that prompt and text may have together [default: the model's, at most 8192].
@@ -151,4 +153,34 @@ pub(crate) struct InfoArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct EvalArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// Compare distributions over this text, in windows of --ctx tokens, between two caches.
+    #[arg(long, value_name = "TEXT", required_unless_present = "answers")]
+    pub(crate) kld: Option<PathBuf>,
+    /// The cache to compare with.
+    #[arg(long, value_name = "SPEC", default_value_t = KvSpec::default())]
+    pub(crate) against: KvSpec,
+    /// Count right answers of a JSONL file (prompt_ids, expected, greedy_ids, category).
+    #[arg(long, value_name = "FILE", conflicts_with = "kld")]
+    pub(crate) answers: Option<PathBuf>,
+    /// Multiply with the stored codes, or decode all weights to floats first.
+    #[arg(long, value_name = "stored|f32", default_value = "stored")]
+    pub(crate) weights: Weights,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How weights are multiplied with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub(crate) enum Weights {
+    Stored,
+    F32,
 }

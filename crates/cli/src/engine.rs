@@ -4,12 +4,13 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use lapidary_backend_cpu::{Cpu, Isa};
-use lapidary_cache::{Cache, Extent, KvBytes, KvSpec};
+use lapidary_cache::{Cache, Extent, KvBytes, KvSpec, ReserveError};
 use lapidary_core::{Backend, KvLayerSpec, LayerId, Regime, TensorSource};
 use lapidary_engine::{Engine, FirstCome, Limits, NoDrafts, Parts, Scheduler};
 use lapidary_format::Source;
 use lapidary_model::config::Config;
-use lapidary_model::{Model, Precision, load};
+use lapidary_model::gemma::Gemma;
+use lapidary_model::{LoadError, Model, Precision, load};
 
 use crate::args::DeviceArgs;
 use crate::failure::Failure;
@@ -66,7 +67,7 @@ pub(crate) fn stored_layers(
 pub(crate) fn start(source: Source, args: &DeviceArgs) -> Result<Running, Failure> {
     let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
     let extent = extent(context(args.ctx, &config)?);
-    let per_slot = KvBytes::per_slot(&extent, stored_layers(&config, &args.kv));
+    let kv_bytes = KvBytes::per_slot(&extent, stored_layers(&config, &args.kv));
     let ops = cpu(args)?;
     let device = ops.name();
     let kv = args.kv.clone();
@@ -74,10 +75,11 @@ pub(crate) fn start(source: Source, args: &DeviceArgs) -> Result<Running, Failur
     let build = move || parts(ops, &source, &kv, extent);
     let started = Engine::start(build, move || began.elapsed());
     let (engine, _) = started.map_err(|e| Failure::work("engine_not_started", e))?;
-    Ok(Running { engine, kv_bytes: per_slot, device })
+    Ok(Running { engine, kv_bytes, device })
 }
 
-fn cpu(args: &DeviceArgs) -> Result<Cpu, Failure> {
+/// The device that was asked for.
+pub(crate) fn cpu(args: &DeviceArgs) -> Result<Cpu, Failure> {
     if args.device != "cpu" {
         let device = &args.device;
         let message = format!("this build cannot run on `{device}`; use --device cpu");
@@ -89,27 +91,40 @@ fn cpu(args: &DeviceArgs) -> Result<Cpu, Failure> {
     Cpu::new(isa, threads).map_err(|e| Failure::usage("isa", e))
 }
 
-/// Runs in the engine's thread.
-fn parts(ops: Cpu, source: &Source, kv: &KvSpec, extent: Extent) -> Result<Parts<Cpu>, String> {
-    let bar = bar();
+/// A model on a device, behind a progress bar.
+pub(crate) fn load_model(
+    ops: &Cpu,
+    source: &Source,
+    precision: Precision,
+) -> Result<Gemma<Cpu>, LoadError> {
+    let bar = bar("loading {bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left");
     let mut progress = |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     };
-    let loaded = load(&ops, source, Precision::AsStored, &mut progress);
+    let loaded = load(ops, source, precision, &mut progress);
     bar.finish_and_clear();
-    let (_, model) = loaded.map_err(|e| e.to_string())?;
-    let specs = Model::<Cpu>::kv_specs(&model);
-    let owns = |layer| Model::<Cpu>::owns_entries(&model, layer);
+    loaded.map(|(_, model)| model)
+}
+
+/// An empty cache for a model.
+pub(crate) fn cache(
+    ops: &Cpu,
+    model: &Gemma<Cpu>,
+    kv: &KvSpec,
+    extent: Extent,
+) -> Result<Cache<Cpu>, ReserveError> {
+    let specs = Model::<Cpu>::kv_specs(model);
+    let owns = |layer| Model::<Cpu>::owns_entries(model, layer);
     let regime = |layer: LayerId| kv.regime(layer, &specs[layer.index()]);
-    let cache = Cache::new(&ops, specs.clone(), extent, owns, regime).map_err(|e| e.to_string())?;
-    let limits = Limits {
-        slots: extent.slots,
-        context: extent.context,
-        burst: extent.burst as usize,
-        step: STEP_ROWS,
-        waiting: 1,
-    };
+    Cache::new(ops, specs.clone(), extent, owns, regime)
+}
+
+/// Runs in the engine's thread.
+fn parts(ops: Cpu, source: &Source, kv: &KvSpec, extent: Extent) -> Result<Parts<Cpu>, String> {
+    let model = load_model(&ops, source, Precision::AsStored).map_err(|e| e.to_string())?;
+    let cache = cache(&ops, &model, kv, extent).map_err(|e| e.to_string())?;
+    let limits = limits(extent);
     let scheduler = Scheduler::new(limits, Box::new(FirstCome)).map_err(|e| e.to_string())?;
     Ok(Parts {
         ops,
@@ -120,11 +135,21 @@ fn parts(ops: Cpu, source: &Source, kv: &KvSpec, extent: Extent) -> Result<Parts
     })
 }
 
-/// Hidden where standard error is no terminal, and for what loads at once.
-fn bar() -> ProgressBar {
+/// What an engine over a cache of this size may do.
+pub(crate) fn limits(extent: Extent) -> Limits {
+    Limits {
+        slots: extent.slots,
+        context: extent.context,
+        burst: extent.burst as usize,
+        step: STEP_ROWS.max(extent.slots),
+        waiting: 1,
+    }
+}
+
+/// Hidden where standard error is no terminal.
+pub(crate) fn bar(template: &str) -> ProgressBar {
     let bar = ProgressBar::new(0);
-    let style = "loading {bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
-    match ProgressStyle::with_template(style) {
+    match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }

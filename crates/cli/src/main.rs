@@ -3,6 +3,7 @@
 
 mod args;
 mod engine;
+mod eval;
 mod failure;
 mod info;
 mod model;
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
         Command::Run(args) => (run::run(args), args.json),
         Command::Tokenize(args) => (tokenize::tokenize(args), args.json),
         Command::Info(args) => (info::info(args), args.json),
+        Command::Eval(args) => (eval::eval(args), args.json),
     };
     ExitCode::from(outcome.unwrap_or_else(|failure| failure.report(json)))
 }
