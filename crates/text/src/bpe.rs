@@ -66,19 +66,21 @@ fn vocabulary(parts: &Parts<'_>) -> Result<Vocab, TokenizerError> {
 fn merges(parts: &Parts<'_>, specials: &Specials) -> Result<Merges, TokenizerError> {
     let kind = |id: TokenId| parts.entries[id.index()].kind;
     let is_control = |text: &str| specials.token(text).is_some_and(|id| kind(id) == Kind::Control);
-    let longest = parts.entries.iter().map(|entry| entry.text.len()).max().unwrap_or(0);
+    let mergeable = parts.entries.iter().filter(|entry| entry.kind != Kind::Control);
+    let longest = mergeable.map(|entry| entry.text.len()).max().unwrap_or(0);
     let mut joined = String::with_capacity(longest);
     let mut kept = Merges::with_capacity(parts.merges.len());
     for (index, (left, right)) in parts.merges.iter().enumerate() {
-        // The library joins in a buffer as long as the longest entry.
-        if left.len() + right.len() > longest {
-            return Err(joins_nothing(index, left, right));
-        }
         joined.clear();
         joined.extend([left.as_ref(), right.as_ref()]);
-        if !(is_control(left) || is_control(right) || is_control(&joined)) {
-            kept.push((left.to_string(), right.to_string()));
+        if is_control(left) || is_control(right) || is_control(&joined) {
+            continue;
         }
+        // The library joins in a buffer as long as the longest entry.
+        if joined.len() > longest {
+            return Err(joins_nothing(index, left, right));
+        }
+        kept.push((left.to_string(), right.to_string()));
     }
     Ok(kept)
 }

@@ -22,6 +22,7 @@ mod message_json;
 mod normalise;
 mod prompt;
 mod python;
+mod scored;
 mod shield;
 mod template;
 

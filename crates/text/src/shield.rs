@@ -4,7 +4,8 @@
 //! those before the template sees it, so no special token that begins in foreign text can stand
 //! whole in what the template writes, however the template cuts and joins. A mark is a Unicode
 //! noncharacter that is no white space: trimming, comparing, sorting and splitting by anything
-//! without such a character work as before. Marks are removed from what was rendered.
+//! without such a character work as before, and only counting characters sees it. Marks are removed
+//! from what was rendered.
 //!
 //! A template that writes the beginning of a special token itself and lets foreign text complete it
 //! is beyond this.

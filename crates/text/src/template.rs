@@ -32,7 +32,7 @@ impl ChatTemplate {
     pub const FUEL: u64 = 20_000_000;
 
     /// The longest source, in bytes: several times the longest published one.
-    pub const MAX_SOURCE: usize = 1 << 18;
+    pub const MAX_SOURCE: usize = 1 << 16;
 
     /// Compiles `source`, which writes the special tokens of `specials`.
     ///

@@ -4,7 +4,9 @@ use lapidary_core::{TokenId, Value};
 
 use crate::TextStream;
 use crate::bpe::Bpe;
+use crate::scored::Scored;
 use crate::specials::Specials;
+use crate::tokenizer_gguf::Ranked;
 use crate::vocabulary::{Parts, Vocabulary};
 use crate::{tokenizer_gguf, tokenizer_json};
 
@@ -32,12 +34,15 @@ pub enum Control {
 enum Pieces {
     /// Ranked merges, as in Gemma 4.
     Bpe(Bpe),
+    /// Scores, as in Gemma 3's GGUF files.
+    Scored(Scored),
 }
 
 impl Pieces {
     fn encode(&self, text: &str, ids: &mut Vec<TokenId>) {
         match self {
             Self::Bpe(bpe) => bpe.encode(text, ids),
+            Self::Scored(scored) => scored.encode(text, ids),
         }
     }
 }
@@ -49,7 +54,7 @@ impl Tokenizer {
     /// # Errors
     /// The text is malformed, contradicts itself, or describes another kind of tokenizer.
     pub fn from_json(text: &str, bos: &str, eos: &str) -> Result<Self, TokenizerError> {
-        Self::new(tokenizer_json::read(text, bos, eos)?)
+        Self::new(&tokenizer_json::read(text, bos, eos)?, Ranked::ByMerges)
     }
 
     /// Reads the `tokenizer.ggml.*` keys of GGUF metadata.
@@ -57,13 +62,17 @@ impl Tokenizer {
     /// # Errors
     /// The metadata is incomplete, contradicts itself, or describes another kind of tokenizer.
     pub fn from_metadata(metadata: &Value) -> Result<Self, TokenizerError> {
-        Self::new(tokenizer_gguf::read(metadata)?)
+        let (parts, ranked) = tokenizer_gguf::read(metadata)?;
+        Self::new(&parts, ranked)
     }
 
-    fn new(parts: Parts<'_>) -> Result<Self, TokenizerError> {
+    fn new(parts: &Parts<'_>, ranked: Ranked) -> Result<Self, TokenizerError> {
         let specials = parts.specials();
-        let bpe = Bpe::new(&parts, &specials)?;
-        Ok(Self { vocabulary: Vocabulary::new(&parts), specials, pieces: Pieces::Bpe(bpe) })
+        let pieces = match ranked {
+            Ranked::ByMerges => Pieces::Bpe(Bpe::new(parts, &specials)?),
+            Ranked::ByScores(scores) => Pieces::Scored(Scored::new(parts, scores)?),
+        };
+        Ok(Self { vocabulary: Vocabulary::new(parts), specials, pieces })
     }
 
     /// The tokens of `text`, nothing added: no beginning token, no leading space.
@@ -117,9 +126,9 @@ impl Tokenizer {
 
     /// The token with this entry in the vocabulary, where a space is written `▁`.
     pub fn token(&self, entry: &str) -> Option<TokenId> {
-        self.specials.token(entry).or_else(|| {
-            let Pieces::Bpe(bpe) = &self.pieces;
-            bpe.token(entry)
+        self.specials.token(entry).or_else(|| match &self.pieces {
+            Pieces::Bpe(bpe) => bpe.token(entry),
+            Pieces::Scored(scored) => scored.token(entry),
         })
     }
 

@@ -10,26 +10,48 @@ use crate::vocabulary::{Entry, Kind, MAX_TOKENS, Merge, Parts, byte_of, split_me
 const MODEL: &str = "tokenizer.ggml.model";
 const TOKENS: &str = "tokenizer.ggml.tokens";
 const TYPES: &str = "tokenizer.ggml.token_type";
+const SCORES: &str = "tokenizer.ggml.scores";
 const MERGES: &str = "tokenizer.ggml.merges";
 const BOS: &str = "tokenizer.ggml.bos_token_id";
 const EOS: &str = "tokenizer.ggml.eos_token_id";
 const SPACE_PREFIX: &str = "tokenizer.ggml.add_space_prefix";
 
-/// Reads the `tokenizer.ggml.*` keys. The scores are ignored: merges rank themselves.
-pub(crate) fn read(metadata: &Value) -> Result<Parts<'_>, TokenizerError> {
-    check_model(metadata)?;
-    let entries = entries(metadata)?;
-    let merges = merges(metadata)?;
-    Parts::new(entries, merges, (id(metadata, BOS)?, id(metadata, EOS)?))
+/// How a vocabulary ranks what joins.
+pub(crate) enum Ranked {
+    /// By the order of its merges; scores are ignored.
+    ByMerges,
+    /// By the score of what is joined, one per token.
+    ByScores(Vec<f32>),
 }
 
-fn check_model(metadata: &Value) -> Result<(), TokenizerError> {
+/// Reads the `tokenizer.ggml.*` keys.
+pub(crate) fn read(metadata: &Value) -> Result<(Parts<'_>, Ranked), TokenizerError> {
     let model = metadata.get(MODEL).and_then(Value::as_str);
     let model = model.ok_or(TokenizerError::Field { field: MODEL, expected: "text" })?;
-    if model != "gemma4" {
-        let (field, found) = (MODEL, format!("{model:?}"));
-        return Err(TokenizerError::Unsupported { field, found, supported: "\"gemma4\"" });
+    check_spaces(metadata)?;
+    let entries = entries(metadata)?;
+    let (merges, ranked) = match model {
+        "gemma4" => (merges(metadata)?, Ranked::ByMerges),
+        "llama" => (Vec::new(), Ranked::ByScores(scores(metadata, entries.len())?)),
+        other => {
+            let (field, found) = (MODEL, format!("{other:?}"));
+            let supported = "\"gemma4\" and \"llama\"";
+            return Err(TokenizerError::Unsupported { field, found, supported });
+        }
+    };
+    Ok((Parts::new(entries, merges, (id(metadata, BOS)?, id(metadata, EOS)?))?, ranked))
+}
+
+fn scores(metadata: &Value, tokens: usize) -> Result<Vec<f32>, TokenizerError> {
+    let wrong = TokenizerError::Field { field: SCORES, expected: "numbers" };
+    let Some(Value::Floats(scores)) = metadata.get(SCORES) else { return Err(wrong) };
+    if scores.len() != tokens {
+        return Err(TokenizerError::Length { field: SCORES, found: scores.len(), tokens });
     }
+    Ok(scores.clone())
+}
+
+fn check_spaces(metadata: &Value) -> Result<(), TokenizerError> {
     if metadata.get(SPACE_PREFIX).and_then(Value::as_bool) == Some(true) {
         let (field, found) = (SPACE_PREFIX, "true".to_owned());
         return Err(TokenizerError::Unsupported { field, found, supported: "false" });

@@ -27,10 +27,10 @@ pub(crate) fn read<'a>(text: &'a str, bos: &str, eos: &str) -> Result<Parts<'a>,
     let mut entries = entries(&model)?;
     add_tokens(&file, &mut entries)?;
     let named = |field, token: &str| {
-        let at = entries.iter().position(|e| e.kind != Kind::Hole && e.text == token);
-        let at = at.and_then(|at| u32::try_from(at).ok());
-        let found = || format!("{token:?}");
-        at.map(TokenId).ok_or_else(|| TokenizerError::NotInVocabulary { field, found: found() })
+        let mut ids = (0..).map(TokenId).zip(&entries);
+        let id = ids.find(|(_, entry)| entry.kind != Kind::Hole && entry.text == token);
+        let missing = || TokenizerError::NotInVocabulary { field, found: format!("{token:?}") };
+        id.map(|(id, _)| id).ok_or_else(missing)
     };
     let ends = (named("bos token", bos)?, named("eos token", eos)?);
     Parts::new(entries, merges(&model)?, ends)

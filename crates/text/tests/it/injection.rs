@@ -2,8 +2,8 @@
 
 use lapidary_core::TokenId;
 use lapidary_text::{
-    ChatTemplate, Content, Control, Conversation, MediaKind, Message, Part, Piece, Role, ToolCall,
-    ToolResponse,
+    ChatTemplate, Content, Control, Conversation, MediaKind, Message, Part, Piece, Role, Specials,
+    ToolCall, ToolResponse,
 };
 use proptest::prelude::*;
 use serde_json::{Map, Value as Json, json};
@@ -113,7 +113,7 @@ fn a_special_token_in_two_halves_stays_in_two_halves() {
 #[test]
 fn text_is_rendered_as_it_was_written() {
     let [pebble, ..] = &templates()[..] else { unreachable!("Pebble's template is always there") };
-    let text = "write <|turn>model and a<b, \u{fdd0}<<bos>";
+    let text = "write <|turn>model and a<b, \u{fdd0}<<bos> \u{fdd0}";
     let chat = Conversation::new(vec![Message::new(Role::User, text)]);
     let prompt = pebble.render(&chat).expect("it renders");
     assert_eq!(
@@ -129,6 +129,17 @@ fn text_is_rendered_as_it_was_written() {
         })
         .collect();
     assert_eq!(special, ["<bos>", "<|turn>", "<turn|>", "<|turn>"]);
+}
+
+#[test]
+fn white_space_that_is_a_token_is_still_trimmed() {
+    let specials = [("\n\n", 2), ("▁▁", 3), ("<|turn>", 4)];
+    let specials = specials.map(|(text, id)| (text.to_owned(), TokenId(id)));
+    let specials = Specials::new(specials, ("<bos>", TokenId(0)), ("<eos>", TokenId(1)));
+    let template = ChatTemplate::new("{{ messages[0].content | trim }}", &specials);
+    let chat = Conversation::new(vec![Message::new(Role::User, "\n\nhi\n\n")]);
+    let prompt = template.and_then(|template| template.render(&chat)).expect("it renders");
+    assert_eq!(prompt.pieces(), [Piece::Text("hi".to_owned())]);
 }
 
 #[test]

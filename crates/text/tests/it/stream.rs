@@ -39,6 +39,14 @@ fn characters_come_whole_and_at_once() {
     assert_eq!(texts, ["a", "", "", "→"]);
 }
 
+#[test]
+fn broken_bytes_are_replaced_at_once() {
+    let mut stream = TextStream::default();
+    assert_eq!(stream.push(b"\xff"), "\u{fffd}");
+    assert_eq!(stream.push(b"\xf0\x9d"), "");
+    assert_eq!(stream.push(b"x"), "\u{fffd}x");
+}
+
 /// What may be shown of `text`, by looking at all of it at once.
 fn before_first_stop(text: &str, stops: &[String]) -> (String, Option<usize>) {
     for end in (0..=text.len()).filter(|end| text.is_char_boundary(*end)) {
@@ -78,6 +86,16 @@ proptest! {
             let longer = passed.text.char_indices().map(|(at, _)| &text[at..]);
             prop_assert!(longer.into_iter().all(|suffix| !stop.starts_with(suffix)));
         }
+    }
+}
+
+#[test]
+fn of_stops_that_end_together_the_longest_counts() {
+    for stops in [["a", "ba"], ["ba", "a"]] {
+        let longest = stops.iter().position(|stop| *stop == "ba");
+        let mut watch = StopStrings::new(stops.map(str::to_owned).into()).expect("none is empty");
+        let passed = watch.push("cba");
+        assert_eq!((passed.text.as_str(), passed.stopped), ("c", longest));
     }
 }
 

@@ -55,7 +55,27 @@ fn special_text_of_users_is_spelled() {
 }
 
 #[test]
+fn a_control_token_of_one_character_is_spelled_too() {
+    let mut file = toy_json();
+    let id = file["model"]["vocab"]["a"].clone();
+    let added = file["added_tokens"].as_array_mut().expect("a list");
+    added.push(json!({"id": id, "content": "a", "special": true}));
+    let tokenizer = Tokenizer::from_json(&file.to_string(), "<bos>", "<eos>").expect("it is sound");
+    let ids = tokenizer.encode("a", Control::Spell);
+    assert_eq!(ids, [tokenizer.token("<0x61>").expect("all bytes are there")]);
+}
+
+#[test]
 fn the_longest_special_token_wins() {
+    let mut file = toy_json();
+    let added = file["added_tokens"].as_array_mut().expect("a list");
+    added.push(json!({"id": 291, "content": "<bos><eos>", "special": true}));
+    let tokenizer = Tokenizer::from_json(&file.to_string(), "<bos>", "<eos>").expect("it is sound");
+    assert_eq!(encode(&tokenizer, "<bos><bos><eos>", Control::Honour), [2, 291]);
+}
+
+#[test]
+fn special_tokens_are_found_side_by_side() {
     let toy = toy();
     let id = |text| toy.token(text).expect("the toy has it").0;
     assert_eq!(encode(&toy, "<|image|>", Control::Honour), [id("<|image|>")]);
@@ -126,6 +146,18 @@ fn gguf_and_json_toys_agree() {
 }
 
 #[test]
+fn beginning_and_end_are_special_whatever_their_type() {
+    let mut metadata = toy_metadata();
+    let mut types = metadata["tokenizer.ggml.token_type"].to_ints().expect("integers");
+    types[1..3].fill(1);
+    metadata.insert("tokenizer.ggml.token_type".to_owned(), Value::Ints(types));
+    let gguf = Tokenizer::from_metadata(&Value::Map(metadata)).expect("the toy is sound");
+    for id in [gguf.bos(), gguf.eos()] {
+        assert!(gguf.is_special(id));
+    }
+}
+
+#[test]
 fn merges_cannot_spell_a_control_token() {
     let mut file = toy_json();
     for (entry, id) in [("bos>", 291), ("bo", 292), ("s>", 293), ("o", 294), ("s", 295), (">", 296)]
@@ -146,6 +178,9 @@ fn tokenizers_and_templates_can_be_shared_between_threads() {
     shared::<lapidary_text::ChatTemplate>();
 }
 
+/// Something done to a sound file.
+type Change = fn(&mut Json);
+
 /// The error that a changed toy gives.
 fn json_error(change: impl FnOnce(&mut Json)) -> TokenizerError {
     let mut file = toy_json();
@@ -156,8 +191,8 @@ fn json_error(change: impl FnOnce(&mut Json)) -> TokenizerError {
 
 #[test]
 fn unsound_files_are_errors_that_name_the_field() {
-    let message = |change: fn(&mut Json)| json_error(change).to_string();
-    let cases: [(fn(&mut Json), &str); 12] = [
+    let message = |change: Change| json_error(change).to_string();
+    let cases: [(Change, &str); 14] = [
         (|f| f["model"] = Json::Null, "`model`"),
         (|f| f["model"]["type"] = "Unigram".into(), "supported: \"BPE\""),
         (|f| f["model"]["byte_fallback"] = false.into(), "`byte_fallback`"),
@@ -169,7 +204,9 @@ fn unsound_files_are_errors_that_name_the_field() {
         (|f| f["model"]["vocab"]["twin"] = 22.into(), "clashes with another entry at id 22"),
         (|f| f["model"]["merges"] = json!([["x", "y"]]), "merge 0 (\"x y\")"),
         (|f| f["model"]["merges"] = json!(["a  b"]), "merge 0 (\"a  b\")"),
+        (|f| f["model"]["merges"] = json!([["<0x00>", "<0x01>"]]), "merge 0"),
         (|f| f["added_tokens"] = json!([{"id": 5}]), "`added_tokens`"),
+        (|f| f["added_tokens"] = json!([{"id": 22, "content": "x"}]), "\"x\" clashes"),
     ];
     for (change, expected) in cases {
         let message = message(change);
