@@ -164,6 +164,9 @@ pub(crate) struct EvalArgs {
     /// Compare distributions over this text, in windows of --ctx tokens, between two caches.
     #[arg(long, value_name = "TEXT", required_unless_present = "answers")]
     pub(crate) kld: Option<PathBuf>,
+    /// Compare at most this many windows [default: all that the text fills].
+    #[arg(long, value_name = "N")]
+    pub(crate) windows: Option<usize>,
     /// The cache to compare with.
     #[arg(long, value_name = "SPEC", default_value_t = KvSpec::default())]
     pub(crate) against: KvSpec,

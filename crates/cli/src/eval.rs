@@ -58,7 +58,8 @@ impl Subject {
     fn kld(self, args: &EvalArgs, file: &Path) -> Result<u8, Failure> {
         let size = context(args.device.ctx, &self.config)?;
         let tokens = self.text.tokenizer.encode(&read(file)?, Control::Spell);
-        let windows = windows(&tokens, size as usize, self.text.tokenizer.bos());
+        let mut windows = windows(&tokens, size as usize, self.text.tokenizer.bos());
+        windows.truncate(args.windows.unwrap_or(usize::MAX));
         if windows.is_empty() {
             let (file, have) = (file.display(), tokens.len());
             let message = format!("{file} has {have} tokens, less than a window; lower --ctx");

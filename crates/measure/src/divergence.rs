@@ -109,30 +109,44 @@ fn compare(ours: &Outputs, theirs: &Outputs, next: &[TokenId]) -> Vec<Position> 
 }
 
 fn position(p: &[f32], q: &[f32], next: TokenId) -> Position {
-    let (top_p, log_p) = log_sum(p);
-    let (top_q, log_q) = log_sum(q);
-    let term = |(p, q): (&f32, &f32)| {
-        let (p, q) = (f64::from(*p) - log_p, f64::from(*q) - log_q);
-        p.exp() * (p - q)
-    };
+    let (p, q) = (Distribution::of(p), Distribution::of(q));
+    // KL = Σ p · ((log p) − (log q)); weights are exponentials still to be divided by their sum.
+    let terms = p.logits.iter().zip(q.logits).zip(&p.weights);
+    let weighted: f64 = terms.map(|((p, q), weight)| f64::from(*weight) * f64::from(p - q)).sum();
     Position {
-        kld: p.iter().zip(q).map(term).sum::<f64>().max(0.0),
-        same_top: top_p == top_q,
-        nll: log_q - f64::from(q[next.index()]),
+        kld: (weighted / p.sum - p.log_sum() + q.log_sum()).max(0.0),
+        same_top: p.top == q.top,
+        nll: q.log_sum() - f64::from(q.logits[next.index()]),
     }
 }
 
-/// The likeliest index (the lower among equals) and the log of the sum of exponentials.
-fn log_sum(logits: &[f32]) -> (usize, f64) {
-    let (mut top, mut most) = (0, f32::NEG_INFINITY);
-    for (i, &logit) in logits.iter().enumerate() {
-        if logit > most {
-            (top, most) = (i, logit);
+/// What a row of logits says about the next token.
+struct Distribution<'a> {
+    logits: &'a [f32],
+    /// The likeliest index, the lower among equals, and its logit.
+    top: usize,
+    most: f32,
+    /// Exponentials of the logits' distances from the likeliest.
+    weights: Vec<f32>,
+    sum: f64,
+}
+
+impl<'a> Distribution<'a> {
+    fn of(logits: &'a [f32]) -> Self {
+        let (mut top, mut most) = (0, f32::NEG_INFINITY);
+        for (i, &logit) in logits.iter().enumerate() {
+            if logit > most {
+                (top, most) = (i, logit);
+            }
         }
+        let weights: Vec<f32> = logits.iter().map(|logit| (logit - most).exp()).collect();
+        let sum = weights.iter().map(|weight| f64::from(*weight)).sum();
+        Self { logits, top, most, weights, sum }
     }
-    let most = f64::from(most);
-    let sum: f64 = logits.iter().map(|l| (f64::from(*l) - most).exp()).sum();
-    (top, most + sum.ln())
+
+    fn log_sum(&self) -> f64 {
+        f64::from(self.most) + self.sum.ln()
+    }
 }
 
 fn summary(positions: Vec<Position>) -> Divergence {

@@ -229,8 +229,8 @@ fn a_missing_byte_is_an_error() {
 #[test]
 fn unsound_metadata_is_an_error_that_names_the_key() {
     let cases: [(&str, Value, &str); 8] = [
-        ("model", Value::Str("llama".to_owned()), "supported: \"gemma4\""),
-        ("model", Value::Str("gpt2".to_owned()), "supported: \"gemma4\""),
+        ("model", Value::Str("llama".to_owned()), "`tokenizer.ggml.scores`"),
+        ("model", Value::Str("gpt2".to_owned()), "supported: \"gemma4\" and \"llama\""),
         ("model", Value::Null, "`tokenizer.ggml.model`"),
         ("tokens", Value::Int(3), "`tokenizer.ggml.tokens`"),
         ("token_type", Value::Ints(vec![1]), "has 1 entries for 291 tokens"),
