@@ -1,5 +1,6 @@
 //! The CPU backend: ops cut into pieces for the pool, pieces computed by the kernels.
 
+mod ceilings;
 mod experts;
 mod routes;
 

@@ -163,10 +163,15 @@ impl<B: KvKernels> KvCache<B> for Cache<B> {
         if len > self.committed[slot.index()] {
             return false;
         }
+        if len == 0 {
+            KvCache::<B>::clear(self, slot);
+            return true;
+        }
         let reached = self.reached[slot.index()];
         let kept = |spec: &KvLayerSpec| {
             let oldest = reached.saturating_sub(self.extent.cells(spec.reach));
-            spec.reach.first_visible(len) >= oldest
+            let needed = spec.reach.first_visible(len)..len;
+            needed.is_empty() || needed.start >= oldest
         };
         let whole = len == self.committed[slot.index()] || self.layers.iter().all(kept);
         if whole {

@@ -24,6 +24,8 @@ pub(crate) enum Command {
     Info(InfoArgs),
     /// Measure what a cache regime or a file costs in quality.
     Eval(EvalArgs),
+    /// Measure speed, next to what this machine allows.
+    Bench(BenchArgs),
 }
 
 /// Which model.
@@ -186,4 +188,35 @@ pub(crate) struct EvalArgs {
 pub(crate) enum Weights {
     Stored,
     F32,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// Random weights in the shapes of this file instead of a model, or one of the built-in
+    /// shapes: moe-mini, gemma4-26b-a4b, gemma4-31b.
+    #[arg(long, value_name = "FILE|NAME", conflicts_with = "model")]
+    pub(crate) shape: Option<String>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// Prompt lengths to time.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [512])]
+    pub(crate) prefill: Vec<u32>,
+    /// Tokens to decode per measurement; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(crate) decode: u32,
+    /// Tokens before the first decoded one.
+    #[arg(long, value_name = "D,…", value_delimiter = ',', default_values_t = [0])]
+    pub(crate) depth: Vec<u32>,
+    /// Sequences decoded at once.
+    #[arg(long, value_name = "B,…", value_delimiter = ',', default_values_t = [1],
+        value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) batch: Vec<u32>,
+    /// How often each is timed, after one run that is not.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) repeats: u32,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }

@@ -94,7 +94,7 @@ pub(crate) fn cpu(args: &DeviceArgs) -> Result<Cpu, Failure> {
 /// A model on a device, behind a progress bar.
 pub(crate) fn load_model(
     ops: &Cpu,
-    source: &Source,
+    source: &dyn TensorSource,
     precision: Precision,
 ) -> Result<Gemma<Cpu>, LoadError> {
     let bar = bar("loading {bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left");

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod engine;
 mod eval;
 mod failure;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         Command::Tokenize(args) => (tokenize::tokenize(args), args.json),
         Command::Info(args) => (info::info(args), args.json),
         Command::Eval(args) => (eval::eval(args), args.json),
+        Command::Bench(args) => (bench::bench(args), args.json),
     };
     ExitCode::from(outcome.unwrap_or_else(|failure| failure.report(json)))
 }

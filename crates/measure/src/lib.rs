@@ -1,11 +1,15 @@
 //! What a setting costs: how far its distributions are from a baseline's, how well it predicts a
-//! text, how many stored answers it gives.
+//! text, how many stored answers it gives, how fast it runs next to what the machine allows.
 //!
 //! Knows no file, device or HTTP; texts come in as tokens.
 #![forbid(unsafe_code)]
 
 mod answers;
+mod bench;
 mod divergence;
+mod shape;
 
 pub use answers::{Answer, AnswerError, Exam, Score, read_answers};
+pub use bench::{Ceilings, Cost, Plan, Test, Timing, bench};
 pub use divergence::{Divergence, divergence, windows};
+pub use shape::{Shape, ShapeError};

@@ -10,6 +10,8 @@ pub mod gemma;
 mod load;
 mod names;
 mod run;
+mod traffic;
 
 pub use load::{LoadError, Precision, load};
 pub use run::{Hooks, Model, NoHooks, Outputs, Step, StepError, run, run_with};
+pub use traffic::{Traffic, attention_ops};

@@ -7,7 +7,7 @@ use lapidary_testkit::Loaded;
 use std::time::Instant;
 fn main() {
     let args: Vec<_> = std::env::args().collect();
-    let isa = args.get(2).map_or(Isa::best(), |s| s.parse().unwrap());
+    let isa = args.get(2).map_or_else(Isa::best, |s| s.parse().unwrap());
     let threads = args.get(3).map_or(2, |s| s.parse().unwrap());
     let t = Instant::now();
     let source = lapidary_format::open(std::path::Path::new(&args[1])).unwrap();

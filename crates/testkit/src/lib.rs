@@ -1,17 +1,24 @@
 //! What tests of several crates share: fixtures, golden values, and a model ready to run.
 //!
 //! Nothing here is part of the product.
+#![forbid(unsafe_code)]
 
 mod answers;
+pub mod conformance;
 mod fetched;
 mod goldens;
 mod loaded;
 mod rng;
+pub mod row_law;
 mod shared;
+mod stored;
+mod toy;
 
 pub use answers::{Answer, LONGEST, PEBBLE_END, answers};
 pub use fetched::fetched;
 pub use goldens::{Goldens, largest_difference};
 pub use loaded::{Device, Loaded, Taps};
 pub use rng::Rng;
-pub use shared::shared;
+pub use shared::{repository, shared};
+pub use stored::random_weights;
+pub use toy::{TOY_HIDDEN, TOY_VOCABULARY, TOY_WINDOW, toy};

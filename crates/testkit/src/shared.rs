@@ -12,3 +12,8 @@ pub fn shared(path: &str) -> Option<PathBuf> {
     eprintln!("skipped: the fixture {path} is not in {}", root.display());
     None
 }
+
+/// The file or folder `path` of the repository.
+pub fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}

@@ -1,6 +1,6 @@
 //! Gemma 3 270M from its real Q4_K_M file, against float32 values over the same weights.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use lapidary_backend_cpu::Cpu;
 use lapidary_cache::Extent;
@@ -42,7 +42,7 @@ fn cases() -> Option<(PathBuf, Vec<Case>)> {
     Some((file, list.iter().map(case).collect()))
 }
 
-fn open(file: &PathBuf, precision: Precision) -> Loaded<Cpu> {
+fn open(file: &Path, precision: Precision) -> Loaded<Cpu> {
     let source = lapidary_format::open(file).unwrap_or_else(|e| panic!("{e}"));
     let extent = Extent { slots: 1, context: 2048, burst: 256 };
     Loaded::of(Cpu::device(), &source, precision, extent, Regime::F32)

@@ -252,14 +252,25 @@ unsafe fn decode_nibbles<L: Lanes, const PLANES: usize>(
     }
 }
 
-/// Four chains of sixteen lanes, added pairwise.
+/// Four chains of sixteen lanes, taking turns, added pairwise.
 #[inline(always)]
 unsafe fn dot<L: Lanes>(q: &[f32], key: &[f32]) -> f32 {
+    const STRIDE: usize = 4 * LANES;
+    let (q_whole, k_whole) = (q.chunks_exact(STRIDE), key.chunks_exact(STRIDE));
+    let rest = q_whole.remainder().chunks_exact(LANES).zip(k_whole.remainder().chunks_exact(LANES));
     // SAFETY: both have the same multiple of sixteen elements.
     unsafe {
+        let term = |q: *const f32, k: *const f32, sum| L::fma(L::load(q), L::load(k), sum);
         let mut sums = [L::splat(0.0); 4];
-        for (i, (q, k)) in q.chunks_exact(LANES).zip(key.chunks_exact(LANES)).enumerate() {
-            sums[i % 4] = L::fma(L::load(q.as_ptr()), L::load(k.as_ptr()), sums[i % 4]);
+        for (q, k) in q_whole.zip(k_whole) {
+            let (q, k) = (q.as_ptr(), k.as_ptr());
+            sums[0] = term(q, k, sums[0]);
+            sums[1] = term(q.add(LANES), k.add(LANES), sums[1]);
+            sums[2] = term(q.add(2 * LANES), k.add(2 * LANES), sums[2]);
+            sums[3] = term(q.add(3 * LANES), k.add(3 * LANES), sums[3]);
+        }
+        for ((q, k), sum) in rest.zip(&mut sums) {
+            *sum = term(q.as_ptr(), k.as_ptr(), *sum);
         }
         L::sum(L::add(L::add(sums[0], sums[1]), L::add(sums[2], sums[3])))
     }

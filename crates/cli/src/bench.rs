@@ -1,0 +1,201 @@
+//! `lapidary bench`: speed, next to what the machine allows.
+
+use lapidary_backend_cpu::Cpu;
+use lapidary_cache::{Extent, KvSpec, code_bytes};
+use lapidary_core::{Backend, Reach, Regime, TensorSource};
+use lapidary_measure::{Ceilings, Cost, Plan, Shape, Test, Timing};
+use lapidary_model::config::Config;
+use lapidary_model::{Precision, Traffic, attention_ops};
+use serde_json::{Value, json};
+
+use crate::args::BenchArgs;
+use crate::engine::{cache, cpu, extent, load_model, stored_layers};
+use crate::failure::Failure;
+use crate::model::find;
+
+/// Shapes that are built in.
+static SHAPES: [(&str, &str); 3] = [
+    ("moe-mini", include_str!("../../../shapes/moe-mini.json")),
+    ("gemma4-26b-a4b", include_str!("../../../shapes/gemma4-26b-a4b.json")),
+    ("gemma4-31b", include_str!("../../../shapes/gemma4-31b.json")),
+];
+
+pub(crate) fn bench(args: &BenchArgs) -> Result<u8, Failure> {
+    let source = subject(args)?;
+    let source = source.as_ref();
+    let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
+    let extent = room(args, &config)?;
+    let ops = cpu(&args.device)?;
+    let model = load_model(&ops, source, Precision::AsStored);
+    let model = model.map_err(|e| Failure::work("model_unreadable", e))?;
+    let cache = cache(&ops, &model, &args.device.kv, extent);
+    let mut cache = cache.map_err(|e| Failure::work("cache", e))?;
+    let ceilings = Ceilings { bytes_per_s: ops.read_rate(), ops_per_s: ops.multiply_rate() };
+    let costs =
+        Costs { traffic: Traffic::of(source, &config), config: &config, kv: &args.device.kv };
+    let plan = Plan {
+        prefill: args.prefill.clone(),
+        decode: args.decode,
+        depths: args.depth.clone(),
+        batches: args.batch.clone(),
+        repeats: args.repeats,
+    };
+    if !args.json {
+        print_head(source.origin(), &ops, &args.device.kv, ceilings);
+    }
+    let cost = |test, n, depth, batch| costs.of(test, n, depth, batch);
+    let mut told = |timing: &Timing| {
+        if !args.json {
+            print_row(timing);
+        }
+    };
+    let timings =
+        lapidary_measure::bench(&ops, &model, &mut cache, &plan, ceilings, &cost, &mut told);
+    let timings = timings.map_err(|e| Failure::work("step", e))?;
+    if args.json {
+        println!("{}", report(source.origin(), &ops, &args.device.kv, ceilings, &timings));
+    }
+    Ok(0)
+}
+
+/// A model, or shapes with random weights.
+fn subject(args: &BenchArgs) -> Result<Box<dyn TensorSource>, Failure> {
+    let Some(shape) = &args.shape else {
+        return Ok(Box::new(find(args.model.model.as_deref())?));
+    };
+    let built_in = SHAPES.iter().find(|(name, _)| name == shape);
+    let text = match built_in {
+        Some((_, text)) => (*text).to_owned(),
+        None => std::fs::read_to_string(shape)
+            .map_err(|e| Failure::work("shape", format!("{shape}: {e}")))?,
+    };
+    let shape = Shape::parse(shape, &text).map_err(|e| Failure::work("shape", e))?;
+    Ok(Box::new(shape))
+}
+
+/// A cache that the whole plan fits.
+fn room(args: &BenchArgs, config: &Config) -> Result<Extent, Failure> {
+    let longest = |list: &[u32]| list.iter().copied().max().unwrap_or(0);
+    let needed = longest(&args.prefill).max(longest(&args.depth).saturating_add(args.decode));
+    if needed > config.context {
+        let most = config.context;
+        let message = format!("the plan needs {needed} tokens of context; this model has {most}");
+        return Err(Failure::usage("context", message));
+    }
+    let slots = longest(&args.batch).max(1) as usize;
+    Ok(Extent { slots, ..extent(needed.max(2)) })
+}
+
+/// What measurements cost at least.
+struct Costs<'a> {
+    traffic: Traffic,
+    config: &'a Config,
+    kv: &'a KvSpec,
+}
+
+impl Costs<'_> {
+    fn of(&self, test: Test, n: u32, depth: u32, batch: u32) -> Cost {
+        let (rows, sequences) = (f64::from(n), f64::from(batch));
+        match test {
+            // The prompt's weights are read once; only its last row has logits.
+            Test::Prefill => Cost {
+                bytes: self.traffic.step_bytes(rows),
+                ops: rows * self.traffic.row_ops(false) + self.attention(0.0, rows),
+            },
+            Test::Decode => Cost {
+                bytes: rows * self.traffic.step_bytes(sequences)
+                    + sequences * self.cache_bytes(f64::from(depth), rows),
+                ops: sequences
+                    * (rows * self.traffic.row_ops(true) + self.attention(f64::from(depth), rows)),
+            },
+        }
+    }
+
+    /// Keys that rows `first..first + rows` see together on a layer.
+    fn keys(reach: Reach, first: f64, rows: f64) -> f64 {
+        let mean = first + (rows + 1.0) / 2.0;
+        rows * match reach {
+            Reach::All => mean,
+            Reach::Window(window) => mean.min(f64::from(window)),
+        }
+    }
+
+    fn attention(&self, first: f64, rows: f64) -> f64 {
+        let layers = self.config.layers.iter();
+        layers.map(|l| attention_ops(l, Self::keys(l.reach, first, rows))).sum()
+    }
+
+    fn cache_bytes(&self, first: f64, rows: f64) -> f64 {
+        let bytes = |regime: Regime, width| {
+            (code_bytes(regime.keys, width) + code_bytes(regime.values, width)) as f64
+        };
+        let stored = stored_layers(self.config, self.kv);
+        let layer = |(spec, regime): (lapidary_core::KvLayerSpec, Regime)| {
+            spec.heads as f64 * bytes(regime, spec.width) * Self::keys(spec.reach, first, rows)
+        };
+        stored.map(layer).sum()
+    }
+}
+
+fn machine(ops: &Cpu, ceilings: Ceilings) -> Value {
+    json!({
+        "device": ops.name(),
+        "read_bytes_per_s": ceilings.bytes_per_s,
+        "multiply_ops_per_s": ceilings.ops_per_s,
+    })
+}
+
+fn report(model: &str, ops: &Cpu, kv: &KvSpec, ceilings: Ceilings, timings: &[Timing]) -> Value {
+    let result = |t: &Timing| {
+        json!({
+            "test": name(t.test),
+            "n": t.n,
+            "depth": t.depth,
+            "batch": t.batch,
+            "tok_s": t.tok_s,
+            "spread": t.spread,
+            "floor_tok_s": t.floor_tok_s,
+            "bytes": t.cost.bytes,
+            "ops": t.cost.ops,
+        })
+    };
+    json!({
+        "machine": machine(ops, ceilings),
+        "model": model,
+        "kv": kv.to_string(),
+        "results": timings.iter().map(result).collect::<Vec<_>>(),
+    })
+}
+
+fn name(test: Test) -> &'static str {
+    match test {
+        Test::Prefill => "prefill",
+        Test::Decode => "decode",
+    }
+}
+
+fn print_head(model: &str, ops: &Cpu, kv: &KvSpec, ceilings: Ceilings) {
+    println!("{model}, {}, cache {kv}", ops.name());
+    println!(
+        "ceilings: {:.1} GB/s read, {:.0} Gop/s multiplied",
+        ceilings.bytes_per_s / 1e9,
+        ceilings.ops_per_s / 1e9
+    );
+    println!(
+        "{:<8} {:>6} {:>6} {:>5} {:>10} {:>7} {:>10}",
+        "test", "n", "depth", "batch", "tok/s", "spread", "floor"
+    );
+}
+
+fn print_row(t: &Timing) {
+    println!(
+        "{:<8} {:>6} {:>6} {:>5} {:>10.1} {:>6.1}% {:>10.1}",
+        name(t.test),
+        t.n,
+        t.depth,
+        t.batch,
+        t.tok_s,
+        100.0 * t.spread,
+        t.floor_tok_s
+    );
+}
