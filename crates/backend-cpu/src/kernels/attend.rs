@@ -149,8 +149,10 @@ unsafe fn weigh<L: Lanes>(scores: &mut [f32; KEYS], partial: &mut Partial) {
     }
     // SAFETY: 64 scores are four times sixteen; instructions by contract.
     unsafe {
-        let lanes = |i: usize| L::load(scores.as_ptr().add(i * LANES));
-        let sum = L::sum(L::add(L::add(lanes(0), lanes(1)), L::add(lanes(2), lanes(3))));
+        let p = scores.as_ptr();
+        let first = L::add(L::load(p), L::load(p.add(LANES)));
+        let second = L::add(L::load(p.add(2 * LANES)), L::load(p.add(3 * LANES)));
+        let sum = L::sum(L::add(first, second));
         partial.sum = partial.sum * shrink + sum;
         partial.most = most;
         for acc in partial.acc.chunks_exact_mut(LANES) {
@@ -260,20 +262,25 @@ unsafe fn dot<L: Lanes>(q: &[f32], key: &[f32]) -> f32 {
     let rest = q_whole.remainder().chunks_exact(LANES).zip(k_whole.remainder().chunks_exact(LANES));
     // SAFETY: both have the same multiple of sixteen elements.
     unsafe {
-        let term = |q: *const f32, k: *const f32, sum| L::fma(L::load(q), L::load(k), sum);
         let mut sums = [L::splat(0.0); 4];
         for (q, k) in q_whole.zip(k_whole) {
             let (q, k) = (q.as_ptr(), k.as_ptr());
-            sums[0] = term(q, k, sums[0]);
-            sums[1] = term(q.add(LANES), k.add(LANES), sums[1]);
-            sums[2] = term(q.add(2 * LANES), k.add(2 * LANES), sums[2]);
-            sums[3] = term(q.add(3 * LANES), k.add(3 * LANES), sums[3]);
+            sums[0] = term::<L>(q, k, sums[0]);
+            sums[1] = term::<L>(q.add(LANES), k.add(LANES), sums[1]);
+            sums[2] = term::<L>(q.add(2 * LANES), k.add(2 * LANES), sums[2]);
+            sums[3] = term::<L>(q.add(3 * LANES), k.add(3 * LANES), sums[3]);
         }
         for ((q, k), sum) in rest.zip(&mut sums) {
-            *sum = term(q.as_ptr(), k.as_ptr(), *sum);
+            *sum = term::<L>(q.as_ptr(), k.as_ptr(), *sum);
         }
         L::sum(L::add(L::add(sums[0], sums[1]), L::add(sums[2], sums[3])))
     }
+}
+
+#[inline(always)]
+unsafe fn term<L: Lanes>(q: *const f32, k: *const f32, sum: L::F) -> L::F {
+    // SAFETY: sixteen elements lie at both.
+    unsafe { L::fma(L::load(q), L::load(k), sum) }
 }
 
 #[inline(always)]

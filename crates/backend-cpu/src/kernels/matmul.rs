@@ -201,6 +201,13 @@ unsafe fn load_factors<L: Lanes, T: Format>(at: *const u8) -> (L::F, L::F) {
     }
 }
 
+/// The `i`-th sixteen integer factors.
+#[inline(always)]
+unsafe fn integers<L: Lanes>(at: *const u8, i: usize) -> L::I {
+    // SAFETY: passed on.
+    unsafe { L::load_i8(at.add(i * LANES).cast()) }
+}
+
 /// One record in registers.
 struct Record<L: Lanes> {
     chunks: [L::B; 8],
@@ -222,16 +229,15 @@ impl<L: Lanes> Record<L> {
             let (d, m) = if layout.shared { shared } else { load_factors::<L, T>(rest) };
             rest = rest.add(if layout.shared { 0 } else { layout.factor_bytes() });
             let none = L::splat_i(1);
-            let integers = |i: usize| L::load_i8(rest.add(i * LANES).cast());
             let scale = match layout.parts {
                 0 => [none; 2],
-                1 => [integers(0); 2],
-                _ => [integers(0), integers(1)],
+                1 => [integers::<L>(rest, 0); 2],
+                _ => [integers::<L>(rest, 0), integers::<L>(rest, 1)],
             };
             let min = match (layout.mins, layout.parts) {
                 (false, _) | (true, 0) => [none; 2],
-                (true, 1) => [integers(1); 2],
-                _ => [integers(2), integers(3)],
+                (true, 1) => [integers::<L>(rest, 1); 2],
+                _ => [integers::<L>(rest, 2), integers::<L>(rest, 3)],
             };
             Self { chunks, d, m, scale, min }
         }
@@ -303,10 +309,25 @@ unsafe fn load_chunks<L: Lanes, T: Format>(at: *const u8) -> [L::B; 8] {
             CodeBits::Four => nibbles::<L>(at),
             CodeBits::Five => or::<L>(nibbles::<L>(at), one_bit::<L, 4>(at.add(256))),
             CodeBits::Six => or::<L>(nibbles::<L>(at), two_bits::<L, 4>(at.add(256))),
-            CodeBits::Eight => [0, 1, 2, 3, 4, 5, 6, 7].map(|i| L::load_b(at.add(64 * i))),
+            CodeBits::Eight => bytes::<L>(at),
             CodeBits::FourNonlinear => look_up::<L>(nibbles::<L>(at), &NL_TABLE),
             CodeBits::FourFloat => look_up::<L>(nibbles::<L>(at), &MX_TABLE),
         }
+    }
+}
+
+// Closures do not inherit the caller's target features, so none may hold an instruction: what
+// follows is written out.
+
+#[inline(always)]
+unsafe fn bytes<L: Lanes>(at: *const u8) -> [L::B; 8] {
+    // SAFETY: eight vectors lie at `at`.
+    unsafe {
+        let mut chunks = [L::load_b(at); 8];
+        for (i, chunk) in chunks.iter_mut().enumerate() {
+            *chunk = L::load_b(at.add(64 * i));
+        }
+        chunks
     }
 }
 
@@ -314,10 +335,13 @@ unsafe fn load_chunks<L: Lanes, T: Format>(at: *const u8) -> [L::B; 8] {
 unsafe fn nibbles<L: Lanes>(at: *const u8) -> [L::B; 8] {
     // SAFETY: four vectors lie at `at`.
     unsafe {
-        let v = [0, 1, 2, 3].map(|i| L::load_b(at.add(64 * i)));
-        let low = v.map(|v| L::field::<0>(v, 15));
-        let high = v.map(|v| L::field::<4>(v, 15));
-        [low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]]
+        let mut chunks = [L::load_b(at); 8];
+        for i in 0..4 {
+            let both = L::load_b(at.add(64 * i));
+            chunks[i] = L::field::<0>(both, 15);
+            chunks[i + 4] = L::field::<4>(both, 15);
+        }
+        chunks
     }
 }
 
@@ -360,15 +384,21 @@ unsafe fn one_bit<L: Lanes, const UP: u32>(at: *const u8) -> [L::B; 8] {
 }
 
 #[inline(always)]
-unsafe fn or<L: Lanes>(low: [L::B; 8], high: [L::B; 8]) -> [L::B; 8] {
-    // SAFETY: instructions by contract.
-    std::array::from_fn(|i| unsafe { L::or(low[i], high[i]) })
+unsafe fn or<L: Lanes>(mut low: [L::B; 8], high: [L::B; 8]) -> [L::B; 8] {
+    for (low, high) in low.iter_mut().zip(high) {
+        // SAFETY: instructions by contract.
+        *low = unsafe { L::or(*low, high) };
+    }
+    low
 }
 
 #[inline(always)]
-unsafe fn look_up<L: Lanes>(codes: [L::B; 8], table: &[i8; 16]) -> [L::B; 8] {
-    // SAFETY: nibbles are below sixteen.
-    codes.map(|codes| unsafe { L::look_up(codes, table) })
+unsafe fn look_up<L: Lanes>(mut codes: [L::B; 8], table: &[i8; 16]) -> [L::B; 8] {
+    for codes in &mut codes {
+        // SAFETY: nibbles are below sixteen.
+        *codes = unsafe { L::look_up(*codes, table) };
+    }
+    codes
 }
 
 /// Plain floats: rows in tiles of up to four, one multiply-add chain per row.

@@ -19,6 +19,26 @@ unsafe fn dot_half(acc: __m256i, w: __m256i, a: __m256i) -> __m256i {
     }
 }
 
+/// Eight bfloat16.
+#[inline(always)]
+unsafe fn bf16_half(p: *const u16) -> __m256 {
+    unsafe {
+        let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
+        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+    }
+}
+
+/// `x`, with `bit` set in every lane whose bit of `lanes`, below 256, is set.
+#[inline(always)]
+unsafe fn set_bit_half(x: __m256i, lanes: u16, bit: i32) -> __m256i {
+    unsafe {
+        let own = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+        let all = _mm256_set1_epi32(i32::from(lanes));
+        let set = _mm256_cmpeq_epi32(_mm256_and_si256(all, own), own);
+        _mm256_or_si256(x, _mm256_and_si256(set, _mm256_set1_epi32(bit)))
+    }
+}
+
 impl Lanes for Avx2 {
     type F = [__m256; 2];
     type I = [__m256i; 2];
@@ -48,20 +68,16 @@ impl Lanes for Avx2 {
     #[inline(always)]
     unsafe fn load_f16(p: *const u16) -> Self::F {
         unsafe {
-            let half = |p: *const u16| _mm256_cvtph_ps(_mm_loadu_si128(p.cast()));
-            [half(p), half(p.add(8))]
+            [
+                _mm256_cvtph_ps(_mm_loadu_si128(p.cast())),
+                _mm256_cvtph_ps(_mm_loadu_si128(p.add(8).cast())),
+            ]
         }
     }
 
     #[inline(always)]
     unsafe fn load_bf16(p: *const u16) -> Self::F {
-        unsafe {
-            let half = |p: *const u16| {
-                let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-            };
-            [half(p), half(p.add(8))]
-        }
+        unsafe { [bf16_half(p), bf16_half(p.add(8))] }
     }
 
     #[inline(always)]
@@ -133,22 +149,14 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn set_bit(x: Self::I, lanes: u16, bit: i32) -> Self::I {
-        unsafe {
-            let own = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-            let half = |x, lanes: u16| {
-                let all = _mm256_set1_epi32(i32::from(lanes));
-                let set = _mm256_cmpeq_epi32(_mm256_and_si256(all, own), own);
-                _mm256_or_si256(x, _mm256_and_si256(set, _mm256_set1_epi32(bit)))
-            };
-            [half(x[0], lanes & 0xff), half(x[1], lanes >> 8)]
-        }
+        unsafe { [set_bit_half(x[0], lanes & 0xff, bit), set_bit_half(x[1], lanes >> 8, bit)] }
     }
 
     #[inline(always)]
     unsafe fn pick(table: &'static [f32], x: Self::I) -> Self::F {
         unsafe {
-            let half = |x| _mm256_i32gather_ps::<4>(table.as_ptr(), x);
-            [half(x[0]), half(x[1])]
+            let p = table.as_ptr();
+            [_mm256_i32gather_ps::<4>(p, x[0]), _mm256_i32gather_ps::<4>(p, x[1])]
         }
     }
 
@@ -203,8 +211,10 @@ impl Lanes for Avx2 {
     unsafe fn dot_signed(acc: Self::I, w: Self::B, a: i32) -> Self::I {
         unsafe {
             let a = _mm256_set1_epi32(a);
-            let half = |acc, w| dot_half(acc, _mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
-            [half(acc[0], w[0]), half(acc[1], w[1])]
+            [
+                dot_half(acc[0], _mm256_abs_epi8(w[0]), _mm256_sign_epi8(a, w[0])),
+                dot_half(acc[1], _mm256_abs_epi8(w[1]), _mm256_sign_epi8(a, w[1])),
+            ]
         }
     }
 }

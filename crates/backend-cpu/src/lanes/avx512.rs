@@ -111,17 +111,19 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn pick(table: &'static [f32], x: Self::I) -> Self::F {
         unsafe {
-            let part = |i: usize| _mm512_loadu_ps(table.as_ptr().add(16 * i));
+            let p = table.as_ptr();
             match table.len() {
-                16 => _mm512_permutexvar_ps(x, part(0)),
-                32 => _mm512_permutex2var_ps(part(0), x, part(1)),
+                16 => _mm512_permutexvar_ps(x, _mm512_loadu_ps(p)),
+                32 => _mm512_permutex2var_ps(_mm512_loadu_ps(p), x, _mm512_loadu_ps(p.add(16))),
                 64 => {
-                    let low = _mm512_permutex2var_ps(part(0), x, part(1));
-                    let high = _mm512_permutex2var_ps(part(2), x, part(3));
+                    let (a, b) = (_mm512_loadu_ps(p), _mm512_loadu_ps(p.add(16)));
+                    let (c, d) = (_mm512_loadu_ps(p.add(32)), _mm512_loadu_ps(p.add(48)));
+                    let low = _mm512_permutex2var_ps(a, x, b);
+                    let high = _mm512_permutex2var_ps(c, x, d);
                     let upper = _mm512_test_epi32_mask(x, _mm512_set1_epi32(32));
                     _mm512_mask_blend_ps(upper, low, high)
                 }
-                _ => _mm512_i32gather_ps::<4>(x, table.as_ptr()),
+                _ => _mm512_i32gather_ps::<4>(x, p),
             }
         }
     }
