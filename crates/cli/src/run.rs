@@ -117,6 +117,7 @@ struct Answer {
     tokens: Vec<TokenId>,
     finish_reason: &'static str,
     failed: Option<String>,
+    cached: u32,
     first: Option<Duration>,
     total: Duration,
 }
@@ -138,6 +139,7 @@ fn answer(
         tokens: Vec::new(),
         finish_reason: "cancelled",
         failed: None,
+        cached: 0,
         first: None,
         total: Duration::ZERO,
     };
@@ -149,6 +151,7 @@ fn answer(
             Poll::Ready(Some(event)) => event,
         };
         match event {
+            Event::Warm { tokens, .. } => answer.cached = tokens,
             Event::Token { token, .. } => {
                 answer.first.get_or_insert_with(|| began.elapsed());
                 answer.tokens.push(token);
@@ -209,7 +212,7 @@ impl Answer {
             "tool_calls": [],
             "token_ids": ids,
             "prompt_tokens": prompt.len(),
-            "cached_tokens": 0,
+            "cached_tokens": self.cached,
             "finish_reason": self.finish_reason,
             "prefill_tok_s": rate(prompt.len(), first),
             "decode_tok_s": rate(decoded, rest),

@@ -38,6 +38,6 @@ pub use limits::{BadLimits, Limits};
 pub use policy::{FirstCome, Policy, Priority, Seen, ShortestPrompt};
 pub use request::{Event, Finish, Refused, Request, RequestId};
 pub use sampling::{BadSampling, Logprobs, NoChoice, Sampling, logprobs};
-pub use scheduler::{CacheOp, Scheduler, Stats};
+pub use scheduler::{Admission, CacheOp, Scheduler, Stats};
 pub use ticket::Ticket;
 pub use turn::turn;

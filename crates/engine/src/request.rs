@@ -92,9 +92,16 @@ pub enum Finish {
     Failed(String),
 }
 
-/// What a request's owner gets to see: any number of tokens, then one `Finished`.
+/// What a request's owner gets to see: at most one `Warm`, any number of tokens, one `Finished`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Event {
+    /// The first tokens of the prompt were found in the cache.
+    Warm {
+        /// Whose.
+        id: RequestId,
+        /// How many tokens need not be read.
+        tokens: u32,
+    },
     /// The next token of the text.
     Token {
         /// Whose.
@@ -115,7 +122,7 @@ impl Event {
     /// The request that the event belongs to.
     pub fn id(&self) -> RequestId {
         match self {
-            Self::Token { id, .. } | Self::Finished { id, .. } => *id,
+            Self::Warm { id, .. } | Self::Token { id, .. } | Self::Finished { id, .. } => *id,
         }
     }
 }

@@ -5,6 +5,10 @@
 //! Cache operations must be carried out before the next batch runs; events may be collected at
 //! leisure.
 //!
+//! A slot keeps what it holds after its request has ended, until another request needs it. A driver
+//! that asks for admissions lets requests begin where a slot's content ends; one that does not gets
+//! emptied slots.
+//!
 //! One batch is out at a time. While it is, commands are welcome: a cancelled request ends at
 //! once, its rows are dropped when the outputs arrive, and only then is its slot free.
 
@@ -19,14 +23,26 @@ use crate::{
     BadLimits, DraftCall, Event, Finish, Limits, Policy, Refused, Request, RequestId, Seen,
 };
 
-/// What the cache must do before the next batch runs. Every span of a batch is answered by one:
-/// a commit while its request goes on, a clear once it has ended.
+/// What the cache must do before the next batch runs. Every span of a batch that ran is answered
+/// by one commit, of no rows if its request was cancelled on the way.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum CacheOp {
     /// Keep these rows of the slot's span and forget the others.
     Commit(SlotId, Vec<usize>),
     /// Empty the slot.
     Clear(SlotId),
+}
+
+/// A request is about to get a slot whose first entries are those of its prompt.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Admission {
+    /// Which request.
+    pub id: RequestId,
+    /// Which slot.
+    pub slot: SlotId,
+    /// Entries of the slot that the request can use: the cache should forget those after them, or
+    /// all if it cannot.
+    pub keep: u32,
 }
 
 /// What a scheduler has done so far, and what it holds.
@@ -36,6 +52,8 @@ pub struct Stats {
     pub steps: u64,
     /// Rows in them.
     pub rows: u64,
+    /// Tokens of prompts that were found in a slot and not read again.
+    pub cached: u64,
     /// Tokens of text produced. Stop tokens do not count.
     pub tokens: u64,
     /// Guesses run.
@@ -60,7 +78,10 @@ pub struct Scheduler {
     policy: Box<dyn Policy>,
     waiting: Vec<Waiting>,
     running: Vec<Sequence>,
-    free: Vec<SlotId>,
+    /// Slots without a request, the one that has been so for longest first.
+    idle: Vec<Idle>,
+    /// Who is about to get which slot.
+    admitting: Option<(Waiting, SlotId)>,
     out: Option<Vec<Flight>>,
     events: VecDeque<Event>,
     cache_ops: VecDeque<CacheOp>,
@@ -70,6 +91,12 @@ pub struct Scheduler {
 struct Waiting {
     arrival: u64,
     request: Request,
+}
+
+/// A slot without a request, and the tokens whose entries it still holds.
+struct Idle {
+    slot: SlotId,
+    held: Vec<TokenId>,
 }
 
 impl Scheduler {
@@ -84,7 +111,10 @@ impl Scheduler {
             policy,
             waiting: Vec::new(),
             running: Vec::new(),
-            free: (0..limits.slots as u32).rev().map(SlotId).collect(),
+            idle: (0..limits.slots as u32)
+                .map(|slot| Idle { slot: SlotId(slot), held: Vec::new() })
+                .collect(),
+            admitting: None,
             out: None,
             events: VecDeque::new(),
             cache_ops: VecDeque::new(),
@@ -123,7 +153,8 @@ impl Scheduler {
 
     /// Whether nothing is waiting, running or out.
     pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.running.is_empty() && self.out.is_none()
+        let admitted = self.waiting.is_empty() && self.admitting.is_none();
+        admitted && self.running.is_empty() && self.out.is_none()
     }
 
     /// Prompt and text so far of a request that holds a slot.
@@ -140,6 +171,38 @@ impl Scheduler {
     /// Counters so far.
     pub fn stats(&self) -> Stats {
         Stats { running: self.running.len(), waiting: self.waiting.len(), ..self.stats }
+    }
+
+    /// The next request to get a slot, with what the slot holds of its prompt. The cache operations
+    /// so far must have been carried out. Must be answered by
+    /// [`handle_admission`](Self::handle_admission).
+    ///
+    /// # Panics
+    /// If the last admission has not been answered.
+    pub fn poll_admission(&mut self) -> Option<Admission> {
+        assert!(self.admitting.is_none(), "an admission is answered before the next");
+        if self.out.is_some() || self.idle.is_empty() {
+            return None;
+        }
+        let waiting = self.waiting.remove(self.next_in_line()?);
+        let (place, keep) = self.warmest(&waiting.request.prompt);
+        let Idle { slot, .. } = self.idle.remove(place);
+        let id = waiting.request.id;
+        self.admitting = Some((waiting, slot));
+        Some(Admission { id, slot, keep: keep as u32 })
+    }
+
+    /// The cache kept the first `kept` entries of the admitted request's slot and no others.
+    ///
+    /// # Panics
+    /// If no admission was asked for, or more was kept than the prompt has but its last token.
+    pub fn handle_admission(&mut self, kept: u32) {
+        let (waiting, slot) = self.admitting.take().expect("an admission was asked for");
+        if kept > 0 {
+            self.stats.cached += u64::from(kept);
+            self.events.push_back(Event::Warm { id: waiting.request.id, tokens: kept });
+        }
+        self.settle_in(waiting, slot, kept as usize);
     }
 
     /// The next sequence that could use guesses, once per token of its text. A driver that does
@@ -220,6 +283,8 @@ impl Scheduler {
         for Waiting { request, .. } in std::mem::take(&mut self.waiting) {
             self.finish(request.id, Finish::Failed(reason.to_owned()));
         }
+        // What a broken device left in the cache is not to be trusted.
+        self.idle.iter_mut().for_each(|idle| idle.held.clear());
     }
 
     /// The next thing the cache must do.
@@ -246,7 +311,7 @@ impl Scheduler {
         if self.is_live(request.id) {
             return Err(Refused::IdInUse { id: request.id });
         }
-        if waiting >= self.free.len() + most {
+        if waiting >= self.idle.len() + most {
             return Err(Refused::Busy { running, waiting });
         }
         Ok(())
@@ -257,13 +322,38 @@ impl Scheduler {
         waits || self.running.iter().any(|sequence| sequence.id == id)
     }
 
-    /// Gives free slots to those whose turn it is.
+    /// Gives slots to those whose turn it is, emptied.
     fn admit(&mut self) {
-        while !self.free.is_empty() {
+        assert!(self.admitting.is_none(), "an admission is answered before the next batch");
+        while !self.idle.is_empty() {
             let Some(next) = self.next_in_line() else { return };
-            let Waiting { arrival, request } = self.waiting.remove(next);
-            let slot = self.free.pop().expect("there is a free slot");
-            self.running.push(Sequence::new(request, arrival, slot, 0));
+            let waiting = self.waiting.remove(next);
+            let Idle { slot, .. } = self.idle.remove(0);
+            self.cache_ops.push_back(CacheOp::Clear(slot));
+            self.settle_in(waiting, slot, 0);
+        }
+    }
+
+    fn settle_in(&mut self, waiting: Waiting, slot: SlotId, committed: usize) {
+        let Waiting { arrival, request } = waiting;
+        self.running.push(Sequence::new(request, arrival, slot, committed));
+    }
+
+    /// The idle slot that suits a prompt best, as a place in the list, and how many of the prompt's
+    /// tokens it holds. A slot that would lose most of what it holds is left alone while there is
+    /// an empty one.
+    fn warmest(&self, prompt: &[TokenId]) -> (usize, usize) {
+        let usable = &prompt[..prompt.len() - 1];
+        let shared = |idle: &Idle| {
+            usable.iter().zip(&idle.held).take_while(|(token, held)| token == held).count()
+        };
+        let oldest_empty = self.idle.iter().position(|idle| idle.held.is_empty());
+        let best = (0..self.idle.len()).rev().max_by_key(|&i| shared(&self.idle[i]));
+        let best = best.expect("there is an idle slot");
+        match (shared(&self.idle[best]), oldest_empty) {
+            (0, _) => (oldest_empty.unwrap_or(0), 0),
+            (keep, Some(empty)) if 2 * keep < self.idle[best].held.len() => (empty, 0),
+            (keep, _) => (best, keep),
         }
     }
 
@@ -298,19 +388,18 @@ impl Scheduler {
 
     fn land(&mut self, flight: &Flight, choices: &[(usize, Vec<f32>)]) {
         let Some(i) = self.running.iter().position(|sequence| sequence.id == flight.id) else {
-            return self.release(flight.slot);
+            self.cache_ops.push_back(CacheOp::Commit(flight.slot, Vec::new()));
+            return self.release(flight.slot, flight.held.clone());
         };
         let step = self.running[i].land(flight, choices, &self.limits);
         let id = flight.id;
         self.stats.accepted += step.guessed as u64;
         self.stats.tokens += step.text.len() as u64;
         self.events.extend(step.text.into_iter().map(|token| Event::Token { id, token }));
-        match step.finish {
-            Some(finish) => self.retire(i, finish),
-            None => {
-                let kept = (0..step.kept).collect();
-                self.cache_ops.push_back(CacheOp::Commit(flight.slot, kept));
-            }
+        let kept = (0..step.kept).collect();
+        self.cache_ops.push_back(CacheOp::Commit(flight.slot, kept));
+        if let Some(finish) = step.finish {
+            self.retire(i, finish);
         }
     }
 
@@ -318,24 +407,24 @@ impl Scheduler {
     fn release_orphans(&mut self, flights: &[Flight]) {
         for flight in flights {
             if self.running.iter().all(|sequence| sequence.id != flight.id) {
-                self.release(flight.slot);
+                self.release(flight.slot, flight.held.clone());
             }
         }
     }
 
     /// Ends a running request. Its slot stays taken while rows of it are out.
     fn retire(&mut self, i: usize, finish: Finish) {
-        let Sequence { id, slot, .. } = self.running.remove(i);
+        let sequence = self.running.remove(i);
+        let (id, slot) = (sequence.id, sequence.slot);
         let out = self.out.iter().flatten().any(|flight| flight.slot == slot);
         if !out {
-            self.release(slot);
+            self.release(slot, sequence.into_held());
         }
         self.finish(id, finish);
     }
 
-    fn release(&mut self, slot: SlotId) {
-        self.cache_ops.push_back(CacheOp::Clear(slot));
-        self.free.push(slot);
+    fn release(&mut self, slot: SlotId, held: Vec<TokenId>) {
+        self.idle.push(Idle { slot, held });
     }
 
     fn finish(&mut self, id: RequestId, finish: Finish) {

@@ -37,6 +37,8 @@ pub(crate) struct Flight {
     known: usize,
     /// What the rows after them guessed.
     drafts: Vec<TokenId>,
+    /// Tokens whose entries the slot holds whatever becomes of the flight.
+    pub(crate) held: Vec<TokenId>,
 }
 
 /// What a step did to a sequence.
@@ -74,6 +76,12 @@ impl Sequence {
         }
     }
 
+    /// The tokens whose entries its slot holds.
+    pub(crate) fn into_held(mut self) -> Vec<TokenId> {
+        self.tokens.truncate(self.committed);
+        self.tokens
+    }
+
     pub(crate) fn seen(&self) -> Seen {
         Seen { id: self.id, priority: self.priority, unread: self.unread() }
     }
@@ -108,7 +116,8 @@ impl Sequence {
         let span = [&self.tokens[self.committed..self.committed + known], &drafts].concat();
         let reaches_end = known == self.unread();
         let choices = if reaches_end { 1 + drafts.len() } else { 0 };
-        let flight = Flight { id: self.id, slot: self.slot, choices, known, drafts };
+        let held = self.tokens[..self.committed].to_vec();
+        let flight = Flight { id: self.id, slot: self.slot, choices, known, drafts, held };
         (span, self.committed as u32, flight)
     }
 

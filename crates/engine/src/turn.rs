@@ -3,7 +3,7 @@
 use lapidary_core::{Backend, CacheFull, KvCache, SlotId};
 use lapidary_model::{Model, StepError, run};
 
-use crate::{CacheOp, Drafter, Scheduler};
+use crate::{Admission, CacheOp, Drafter, Scheduler};
 
 /// Runs one step, if there is anything to do. Returns whether there was.
 ///
@@ -19,6 +19,7 @@ pub fn turn<B: Backend>(
     cache: &mut dyn KvCache<B>,
     drafter: &mut dyn Drafter,
 ) -> Result<bool, StepError> {
+    admit(scheduler, cache);
     propose(scheduler, drafter);
     let batch = scheduler.poll_batch();
     settle(scheduler, ops, cache);
@@ -33,6 +34,17 @@ pub fn turn<B: Backend>(
     }
     settle(scheduler, ops, cache);
     Ok(true)
+}
+
+/// Lets requests begin where a slot's content ends, if the cache can still go back there.
+fn admit<B: Backend>(scheduler: &mut Scheduler, cache: &mut dyn KvCache<B>) {
+    while let Some(Admission { slot, keep, .. }) = scheduler.poll_admission() {
+        let warm = keep > 0 && cache.truncate(slot, keep);
+        if !warm {
+            cache.clear(slot);
+        }
+        scheduler.handle_admission(if warm { keep } else { 0 });
+    }
 }
 
 fn propose(scheduler: &mut Scheduler, drafter: &mut dyn Drafter) {

@@ -136,8 +136,9 @@ impl FakeCache {
         Self { context: limits.context, burst: limits.burst, slots }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.slots.iter().all(|slot| slot.committed.is_empty() && slot.fresh.is_empty())
+    /// Whether every row that ran has been kept or dropped.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.slots.iter().all(|slot| slot.fresh.is_empty())
     }
 }
 
@@ -190,8 +191,14 @@ impl KvCache<Fake> for FakeCache {
         self.slots[slot.index()].committed.len() as u32
     }
 
-    fn truncate(&mut self, _: SlotId, _: u32) -> bool {
-        unreachable!()
+    /// Refuses odd lengths, as a ring may refuse any.
+    fn truncate(&mut self, slot: SlotId, len: u32) -> bool {
+        let committed = &mut self.slots[slot.index()].committed;
+        let can = len.is_multiple_of(2) || len as usize == committed.len();
+        if can {
+            committed.truncate(len as usize);
+        }
+        can
     }
 
     fn clear(&mut self, slot: SlotId) {

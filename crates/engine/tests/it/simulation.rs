@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lapidary_core::TokenId;
 use lapidary_engine::{
-    CacheOp, Event, Finish, FirstCome, Limits, Policy, Priority, Refused, Request, RequestId,
-    Sampling, Scheduler, ShortestPrompt,
+    Admission, CacheOp, Event, Finish, FirstCome, Limits, Policy, Priority, Refused, Request,
+    RequestId, Sampling, Scheduler, ShortestPrompt,
 };
 use lapidary_model::run;
 
@@ -42,6 +42,8 @@ struct World {
     refused: u64,
     steps: u64,
     rows: u64,
+    /// Tokens of prompts that were found in a slot.
+    warm: u64,
 }
 
 impl World {
@@ -58,6 +60,7 @@ impl World {
             refused: 0,
             steps: 0,
             rows: 0,
+            warm: 0,
         }
     }
 
@@ -127,9 +130,8 @@ impl World {
     }
 
     fn request(&mut self, id: RequestId) -> Request {
+        let prompt = self.prompt();
         let rng = &mut self.rng;
-        let context = self.scheduler.limits().context as usize;
-        let len = rng.below(1..context.min(30));
         let sampling = Sampling {
             seed: rng.next(),
             temperature: *rng.pick(&[0.0, 1.0]),
@@ -144,12 +146,33 @@ impl World {
             stop: if rng.chance(2) { Vec::new() } else { vec![TokenId(4), TokenId(6)] },
             sampling,
             priority: rng.below(0..3) as i32,
-            ..Request::new(id, rng.tokens(len))
+            ..Request::new(id, prompt)
         }
+    }
+
+    /// A new text, or one that goes on from part of an earlier conversation.
+    fn prompt(&mut self) -> Vec<TokenId> {
+        let most = (self.scheduler.limits().context as usize).min(30);
+        let mut prompt = Vec::new();
+        if !self.asked.is_empty() && self.rng.chance(2) {
+            let earlier = self.rng.below(0..self.asked.len());
+            let mut ids: Vec<_> = self.asked.keys().copied().collect();
+            ids.sort_unstable();
+            let id = ids[earlier];
+            prompt = [self.asked[&id].prompt.as_slice(), &self.texts[&id]].concat();
+            prompt.truncate(self.rng.below(0..most));
+        }
+        let len = self.rng.below(1..most);
+        prompt.extend(self.rng.tokens(len));
+        prompt.truncate(most - 1);
+        prompt
     }
 
     /// One step, with life going on while the batch is out.
     fn step(&mut self) {
+        if self.rng.chance(2) {
+            self.admit();
+        }
         self.guess();
         let batch = self.scheduler.poll_batch();
         self.settle();
@@ -166,6 +189,20 @@ impl World {
             self.settle();
         }
         self.listen();
+    }
+
+    /// Lets requests begin where a slot's content ends, if the cache can go back there.
+    fn admit(&mut self) {
+        use lapidary_core::KvCache;
+        while let Some(Admission { id, slot, keep }) = self.scheduler.poll_admission() {
+            assert!((keep as usize) < self.asked[&id].prompt.len(), "one token stays unread");
+            let warm = keep > 0 && self.cache.truncate(slot, keep);
+            if !warm {
+                self.cache.clear(slot);
+            }
+            self.warm += u64::from(if warm { keep } else { 0 });
+            self.scheduler.handle_admission(if warm { keep } else { 0 });
+        }
     }
 
     fn guess(&mut self) {
@@ -216,6 +253,7 @@ impl World {
             let id = event.id();
             assert!(!self.finished.contains_key(&id), "{event:?} after the end");
             match event {
+                Event::Warm { .. } => assert!(self.texts[&id].is_empty(), "{event:?} after text"),
                 Event::Token { token, .. } => self.texts.get_mut(&id).unwrap().push(token),
                 Event::Finished { finish, .. } => {
                     assert!(self.finished.insert(id, finish).is_none())
@@ -238,7 +276,7 @@ impl World {
                 assert_eq!((got, &self.finished[id]), (&text, &finish), "{id:?}");
             }
         }
-        assert!(self.cache.is_empty(), "every slot is clear");
+        assert!(self.cache.is_settled(), "every row was kept or dropped");
         self.check_stats();
     }
 
@@ -247,6 +285,7 @@ impl World {
         let tokens: usize = self.texts.values().map(Vec::len).sum();
         assert_eq!((stats.steps, stats.rows), (self.steps, self.rows));
         assert_eq!(stats.tokens, tokens as u64);
+        assert_eq!(stats.cached, self.warm);
         assert_eq!(stats.submitted, self.asked.len() as u64);
         assert_eq!(stats.finished, self.asked.len() as u64);
         assert_eq!(stats.refused, self.refused);

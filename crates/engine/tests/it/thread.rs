@@ -57,6 +57,7 @@ fn outcome(ticket: Ticket) -> (Vec<TokenId>, Finish) {
     let mut text = Vec::new();
     for event in ticket {
         match event {
+            Event::Warm { .. } => {}
             Event::Token { token, .. } => text.push(token),
             Event::Finished { finish, .. } => return (text, finish),
         }
