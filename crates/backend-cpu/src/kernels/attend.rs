@@ -106,19 +106,270 @@ pub(crate) unsafe fn attend<L: Lanes>(stretch: &Stretch<'_>) -> Vec<Partial> {
     let mut vector = vec![0.0; width];
     let block = |&(pos, _): &(u32, u32)| pos as usize / KEYS;
     for visible in stretch.visible.chunk_by(|a, b| block(a) == block(b)) {
+        scores.iter_mut().for_each(|scores| scores.fill(f32::NEG_INFINITY));
         // SAFETY: passed on.
         unsafe {
-            score::<L>(stretch, visible, &mut vector, &mut scores);
+            if width.is_multiple_of(QUAD) {
+                score_in_registers::<L>(stretch, visible, &mut scores);
+            } else {
+                score::<L>(stretch, visible, &mut vector, &mut scores);
+            }
             for (scores, partial) in scores.iter_mut().zip(&mut partials) {
                 weigh::<L>(scores, partial);
             }
-            add_values::<L>(stretch, visible, &mut vector, &scores, &mut partials);
+            if width.is_multiple_of(QUAD) {
+                add_values_in_registers::<L>(stretch, visible, &scores, &mut partials);
+            } else {
+                add_values::<L>(stretch, visible, &mut vector, &scores, &mut partials);
+            }
         }
     }
     partials
 }
 
-/// Scores of a block's positions; what is not visible scores minus infinity.
+/// Values that are held in four registers.
+const QUAD: usize = 4 * LANES;
+/// Heads whose sums are kept in registers together.
+const HEADS: usize = 4;
+
+/// Reads 64 numbers of a cell from a side of one kind of element.
+trait Reader {
+    /// Numbers `at..at + 64` of a cell; `at` is a multiple of 64.
+    unsafe fn quad<L: Lanes>(side: Side<'_>, cell: usize, at: usize, width: usize) -> [L::F; 4];
+}
+
+struct F32Reader;
+struct F16Reader;
+/// Codes of `BITS` bits.
+struct CodeReader<const BITS: u8>;
+
+impl Reader for F32Reader {
+    #[inline(always)]
+    unsafe fn quad<L: Lanes>(side: Side<'_>, cell: usize, at: usize, width: usize) -> [L::F; 4] {
+        // SAFETY: by contract.
+        unsafe {
+            let p = side.bytes.as_ptr().cast::<f32>().add(cell * width + at);
+            let (a, b) = (L::load(p), L::load(p.add(LANES)));
+            [a, b, L::load(p.add(2 * LANES)), L::load(p.add(3 * LANES))]
+        }
+    }
+}
+
+impl Reader for F16Reader {
+    #[inline(always)]
+    unsafe fn quad<L: Lanes>(side: Side<'_>, cell: usize, at: usize, width: usize) -> [L::F; 4] {
+        // SAFETY: by contract.
+        unsafe {
+            let p = side.bytes.as_ptr().cast::<u16>().add(cell * width + at);
+            let (a, b) = (L::load_f16(p), L::load_f16(p.add(LANES)));
+            [a, b, L::load_f16(p.add(2 * LANES)), L::load_f16(p.add(3 * LANES))]
+        }
+    }
+}
+
+impl<const BITS: u8> Reader for CodeReader<BITS> {
+    #[inline(always)]
+    unsafe fn quad<L: Lanes>(side: Side<'_>, cell: usize, at: usize, width: usize) -> [L::F; 4] {
+        // SAFETY: by contract; a packed block holds a multiple of 64 codes here.
+        unsafe {
+            let Element::Rotated { block, .. } = side.element else {
+                unreachable!("codes are read from rotated sides")
+            };
+            let bytes = const { BITS as usize };
+            let size = SCALE_BYTES + block * bytes / 8;
+            let first = cell * (width / block) * size + at / block * size;
+            code_quad::<L, BITS>(side.bytes.as_ptr().add(first), at % block, block)
+        }
+    }
+}
+
+/// Numbers `at..at + 64` of a packed block of `block` codes.
+#[inline(always)]
+unsafe fn code_quad<L: Lanes, const BITS: u8>(
+    from: *const u8,
+    at: usize,
+    block: usize,
+) -> [L::F; 4] {
+    // SAFETY: by contract.
+    unsafe {
+        let scale = L::splat(from.cast::<f32>().read_unaligned());
+        let codes = from.add(SCALE_BYTES);
+        let mut quad = [scale; 4];
+        for (i, x) in quad.iter_mut().enumerate() {
+            let index = at + i * LANES;
+            let code = if const { BITS == 8 } {
+                L::load_u8(codes.add(index))
+            } else {
+                nibble_code::<L, BITS>(codes, index, block)
+            };
+            *x = L::mul(L::pick(const { levels(BITS) }, code), scale);
+        }
+        quad
+    }
+}
+
+/// Sixteen codes from `index` on, from a nibble plane and planes of single bits.
+#[inline(always)]
+unsafe fn nibble_code<L: Lanes, const BITS: u8>(
+    codes: *const u8,
+    index: usize,
+    block: usize,
+) -> L::I {
+    // SAFETY: by contract.
+    unsafe {
+        let bytes = L::load_u8(codes.add(index / (2 * LANES) * LANES));
+        let low = (index / LANES).is_multiple_of(2);
+        let mut code = if low { L::field_i::<0>(bytes, 15) } else { L::field_i::<4>(bytes, 15) };
+        for plane in 0..const { BITS.saturating_sub(4) as usize } {
+            let bits = codes.add(block / 2 + plane * block / 8 + index / 8);
+            code = L::set_bit(code, bits.cast::<u16>().read_unaligned(), 16 << plane);
+        }
+        code
+    }
+}
+
+/// Makes the kind of element of a side a constant.
+macro_rules! with_reader {
+    ($side:expr, $function:ident::<$lanes:ty>($($argument:expr),*)) => {
+        match $side.element {
+            Element::F32 => $function::<$lanes, F32Reader>($($argument),*),
+            Element::F16 => $function::<$lanes, F16Reader>($($argument),*),
+            Element::Rotated { bits: 4, .. } => $function::<$lanes, CodeReader<4>>($($argument),*),
+            Element::Rotated { bits: 5, .. } => $function::<$lanes, CodeReader<5>>($($argument),*),
+            Element::Rotated { bits: 6, .. } => $function::<$lanes, CodeReader<6>>($($argument),*),
+            Element::Rotated { .. } => $function::<$lanes, CodeReader<8>>($($argument),*),
+        }
+    };
+}
+
+#[inline(always)]
+unsafe fn score_in_registers<L: Lanes>(
+    stretch: &Stretch<'_>,
+    visible: &[(u32, u32)],
+    scores: &mut [[f32; KEYS]],
+) {
+    // SAFETY: passed on.
+    unsafe { with_reader!(stretch.keys, score_heads::<L>(stretch, visible, scores)) }
+}
+
+#[inline(always)]
+unsafe fn score_heads<L: Lanes, R: Reader>(
+    stretch: &Stretch<'_>,
+    visible: &[(u32, u32)],
+    scores: &mut [[f32; KEYS]],
+) {
+    for (part, scores) in scores.chunks_mut(HEADS).enumerate() {
+        let q = &stretch.q[part * HEADS * stretch.width..];
+        // SAFETY: passed on; `q` has as many heads as there are scores.
+        unsafe {
+            match scores.len() {
+                4 => score_tile::<L, R, 4>(stretch, q, visible, scores),
+                3 => score_tile::<L, R, 3>(stretch, q, visible, scores),
+                2 => score_tile::<L, R, 2>(stretch, q, visible, scores),
+                _ => score_tile::<L, R, 1>(stretch, q, visible, scores),
+            }
+        }
+    }
+}
+
+/// Scores of `H` heads, each key read once: four chains per head, as in `dot`.
+#[inline(always)]
+unsafe fn score_tile<L: Lanes, R: Reader, const H: usize>(
+    stretch: &Stretch<'_>,
+    q: &[f32],
+    visible: &[(u32, u32)],
+    scores: &mut [[f32; KEYS]],
+) {
+    let width = stretch.width;
+    for &(pos, cell) in visible {
+        // SAFETY: passed on; `q` holds `H` heads.
+        unsafe {
+            let mut sums = [[L::splat(0.0); 4]; H];
+            for at in (0..width).step_by(QUAD) {
+                let key = R::quad::<L>(stretch.keys, cell as usize, at, width);
+                for (head, sums) in sums.iter_mut().enumerate() {
+                    let q = q.as_ptr().add(head * width + at);
+                    for (i, (sum, key)) in sums.iter_mut().zip(key).enumerate() {
+                        *sum = L::fma(L::load(q.add(i * LANES)), key, *sum);
+                    }
+                }
+            }
+            for (sums, scores) in sums.into_iter().zip(scores.iter_mut()) {
+                let all = L::add(L::add(sums[0], sums[1]), L::add(sums[2], sums[3]));
+                scores[pos as usize % KEYS] = L::sum(all);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn add_values_in_registers<L: Lanes>(
+    stretch: &Stretch<'_>,
+    visible: &[(u32, u32)],
+    weights: &[[f32; KEYS]],
+    partials: &mut [Partial],
+) {
+    // SAFETY: passed on.
+    unsafe { with_reader!(stretch.values, value_heads::<L>(stretch, visible, weights, partials)) }
+}
+
+#[inline(always)]
+unsafe fn value_heads<L: Lanes, R: Reader>(
+    stretch: &Stretch<'_>,
+    visible: &[(u32, u32)],
+    weights: &[[f32; KEYS]],
+    partials: &mut [Partial],
+) {
+    for (weights, partials) in weights.chunks(HEADS).zip(partials.chunks_mut(HEADS)) {
+        for at in (0..stretch.width).step_by(QUAD) {
+            // SAFETY: passed on; as many weights as partial results.
+            unsafe {
+                match partials.len() {
+                    4 => value_tile::<L, R, 4>(stretch, at, visible, weights, partials),
+                    3 => value_tile::<L, R, 3>(stretch, at, visible, weights, partials),
+                    2 => value_tile::<L, R, 2>(stretch, at, visible, weights, partials),
+                    _ => value_tile::<L, R, 1>(stretch, at, visible, weights, partials),
+                }
+            }
+        }
+    }
+}
+
+/// 64 columns of `H` heads' sums over a block's values, oldest first.
+#[inline(always)]
+unsafe fn value_tile<L: Lanes, R: Reader, const H: usize>(
+    stretch: &Stretch<'_>,
+    at: usize,
+    visible: &[(u32, u32)],
+    weights: &[[f32; KEYS]],
+    partials: &mut [Partial],
+) {
+    // SAFETY: passed on; every head has `width` sums, and 64 of them from `at` on.
+    unsafe {
+        let mut acc = [[L::splat(0.0); 4]; H];
+        for (acc, partial) in acc.iter_mut().zip(partials.iter()) {
+            for (i, acc) in acc.iter_mut().enumerate() {
+                *acc = L::load(partial.acc.as_ptr().add(at + i * LANES));
+            }
+        }
+        for &(pos, cell) in visible {
+            let value = R::quad::<L>(stretch.values, cell as usize, at, stretch.width);
+            for (acc, weights) in acc.iter_mut().zip(weights) {
+                let weight = L::splat(weights[pos as usize % KEYS]);
+                for (acc, value) in acc.iter_mut().zip(value) {
+                    *acc = L::fma(weight, value, *acc);
+                }
+            }
+        }
+        for (acc, partial) in acc.into_iter().zip(partials) {
+            for (i, acc) in acc.into_iter().enumerate() {
+                L::store(partial.acc.as_mut_ptr().add(at + i * LANES), acc);
+            }
+        }
+    }
+}
+
+/// Scores of a block's positions, for widths that are no multiple of 64.
 #[inline(always)]
 unsafe fn score<L: Lanes>(
     stretch: &Stretch<'_>,
@@ -126,7 +377,6 @@ unsafe fn score<L: Lanes>(
     key: &mut [f32],
     scores: &mut [[f32; KEYS]],
 ) {
-    scores.iter_mut().for_each(|scores| scores.fill(f32::NEG_INFINITY));
     for &(pos, cell) in visible {
         // SAFETY: passed on.
         unsafe {
@@ -162,7 +412,7 @@ unsafe fn weigh<L: Lanes>(scores: &mut [f32; KEYS], partial: &mut Partial) {
     }
 }
 
-/// Adds a block's weighted values, oldest first.
+/// Adds a block's weighted values, oldest first, for widths that are no multiple of 64.
 #[inline(always)]
 unsafe fn add_values<L: Lanes>(
     stretch: &Stretch<'_>,
