@@ -184,8 +184,9 @@ fn a_prompt_longer_than_the_context_is_refused_with_both_counts() {
 #[cfg(unix)]
 #[test]
 fn an_interrupt_ends_cleanly_with_status_130() {
-    let arguments =
-        ["run", "--isa", "plain", "--threads", "1", "--temp", "2", "-n", "100000", "Go"];
+    // Minutes of work for the plainest kernels.
+    let long = "word ".repeat(5000);
+    let arguments = ["run", "--isa", "plain", "--threads", "1", &long];
     let mut child = lapidary(&arguments);
     let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     std::thread::sleep(Duration::from_millis(700));
