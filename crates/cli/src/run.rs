@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use lapidary_core::TokenId;
 use lapidary_engine::{Event, Finish, Request, Sampling};
-use lapidary_text::{Control, Conversation, Message, Role, StopStrings, TextStream, normalise};
+use lapidary_text::{
+    Control, Conversation, Message, Reply, Role, StopStrings, TextStream, ToolCall, normalise,
+};
 use serde_json::{Value, json};
 
 use crate::args::{Preset, RunArgs, SamplingArgs};
@@ -43,7 +45,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     };
     let answer = answer(&running, request, &text, stop, args.json, &interrupted)?;
     if args.json {
-        println!("{}", answer.report(&running, &prompt, args));
+        println!("{}", answer.report(&running, &text, &prompt, args));
     } else {
         println!();
     }
@@ -201,15 +203,19 @@ impl Answer {
         };
     }
 
-    fn report(&self, running: &Running, prompt: &[TokenId], args: &RunArgs) -> Value {
+    fn report(&self, running: &Running, text: &Text, prompt: &[TokenId], args: &RunArgs) -> Value {
+        let parts = Reply::of(&self.tokens, &text.tokenizer);
+        let structured = !parts.reasoning.is_empty() || !parts.tool_calls.is_empty();
+        let call = |call: &ToolCall| json!({ "name": call.name, "arguments": call.arguments });
         let first = self.first.unwrap_or(self.total);
         let rest = self.total.saturating_sub(first);
         let decoded = self.tokens.len().saturating_sub(1);
         let ids: Vec<_> = self.tokens.iter().map(|token| token.0).collect();
         json!({
-            "text": self.text,
-            "reasoning": "",
-            "tool_calls": [],
+            // Without structure, the text as it was cut at stop strings.
+            "text": if structured { &parts.content } else { &self.text },
+            "reasoning": parts.reasoning,
+            "tool_calls": parts.tool_calls.iter().map(call).collect::<Vec<_>>(),
             "token_ids": ids,
             "prompt_tokens": prompt.len(),
             "cached_tokens": self.cached,

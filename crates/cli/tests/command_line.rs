@@ -103,6 +103,19 @@ fn raw_prompts_honour_special_tokens_and_begin_once() {
 }
 
 #[test]
+fn a_tool_call_is_taken_out_of_the_text() {
+    let prompt = "<|turn>system\n<|tool>declaration:get_weather{description:<|\"|>Get the current \
+        weather in a city.<|\"|>,parameters:{properties:{city:{description:<|\"|>The city name.\
+        <|\"|>,type:<|\"|>STRING<|\"|>}},required:[<|\"|>city<|\"|>],type:<|\"|>OBJECT<|\"|>}}\
+        <tool|><turn|>\n<|turn>user\nWhat is the weather in La Paz?<turn|>\n<|turn>model\n";
+    let report = object(&["run", "--json", "--raw", prompt]);
+    assert_eq!(report["text"], "");
+    let call = serde_json::json!({ "name": "get_weather", "arguments": { "city": "La Paz" } });
+    assert_eq!(report["tool_calls"], serde_json::json!([call]));
+    assert_eq!(report["finish_reason"], "stop");
+}
+
+#[test]
 fn control_tokens_in_a_prompt_are_spelled() {
     let honoured = object(&["tokenize", "--json", "--special", "<|turn>"]);
     let spelled = object(&["tokenize", "--json", "<|turn>"]);

@@ -22,6 +22,7 @@ mod message_json;
 mod normalise;
 mod prompt;
 mod python;
+mod reply;
 mod scored;
 mod shield;
 mod template;
@@ -35,6 +36,7 @@ pub use conversation::{
 pub use message_json::MessageError;
 pub use normalise::normalise;
 pub use prompt::{Piece, Prompt};
+pub use reply::Reply;
 pub use specials::Specials;
 pub use stop::{EmptyStop, Passed, StopStrings};
 pub use stream::TextStream;

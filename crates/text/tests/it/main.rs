@@ -5,6 +5,7 @@ mod fuzz;
 mod injection;
 mod jinja_semantics;
 mod messages;
+mod replies;
 mod stream;
 mod support;
 mod tokenizer_goldens;
