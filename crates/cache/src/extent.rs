@@ -73,3 +73,55 @@ impl KvBytes {
         self.global + self.sliding
     }
 }
+
+/// The largest context of at most `extent.context` tokens whose cache, all slots together, fits
+/// into `budget` bytes; `None` if not even one of two tokens does.
+pub fn largest_context(
+    extent: &Extent,
+    layers: &[(KvLayerSpec, Regime)],
+    budget: u64,
+) -> Option<u32> {
+    let fits = |context: u32| {
+        let extent = Extent { context, burst: extent.burst.min(context), ..*extent };
+        let slot = KvBytes::per_slot(&extent, layers.iter().copied()).total();
+        slot.saturating_mul(extent.slots as u64) <= budget
+    };
+    let (mut fitting, mut too_large) = (2, extent.context.saturating_add(1));
+    if !fits(fitting) {
+        return None;
+    }
+    while too_large - fitting > 1 {
+        let middle = fitting + (too_large - fitting) / 2;
+        if fits(middle) {
+            fitting = middle;
+        } else {
+            too_large = middle;
+        }
+    }
+    Some(fitting)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_context_fits_and_the_next_does_not() {
+        let layer = |reach| KvLayerSpec { heads: 2, width: 256, reach, two_way: false };
+        let layers = [
+            (layer(Reach::All), Regime::F16),
+            (layer(Reach::Window(128)), Regime { keys: Code::F16, values: Code::Rotated(4) }),
+        ];
+        let extent = Extent { slots: 3, context: 8192, burst: 64 };
+        let need = |context| {
+            let extent = Extent { context, burst: extent.burst.min(context), ..extent };
+            3 * KvBytes::per_slot(&extent, layers.iter().copied()).total()
+        };
+        for context in [2, 3, 100, 191, 192, 5000, 8192] {
+            assert_eq!(largest_context(&extent, &layers, need(context)), Some(context));
+        }
+        assert_eq!(largest_context(&extent, &layers, need(5001) - 1), Some(5000));
+        assert_eq!(largest_context(&extent, &layers, u64::MAX), Some(8192));
+        assert_eq!(largest_context(&extent, &layers, need(2) - 1), None);
+    }
+}

@@ -18,5 +18,5 @@ mod plan;
 mod spec;
 
 pub use cache::{Cache, ReserveError};
-pub use extent::{Extent, KvBytes, code_bytes};
+pub use extent::{Extent, KvBytes, code_bytes, largest_context};
 pub use spec::{KvSpec, KvSpecError, ROTATED_BITS};

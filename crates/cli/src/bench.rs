@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::args::BenchArgs;
 use crate::engine::{cache, cpu, extent, load_model, stored_layers};
 use crate::failure::Failure;
+use crate::memory;
 use crate::model::find;
 
 /// Shapes that are built in.
@@ -25,6 +26,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<u8, Failure> {
     let source = source.as_ref();
     let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
     let extent = room(args, &config)?;
+    memory::check(source, &config, &args.device.kv, extent)?;
     let ops = cpu(&args.device)?;
     let model = load_model(&ops, source, Precision::AsStored);
     let model = model.map_err(|e| Failure::work("model_unreadable", e))?;

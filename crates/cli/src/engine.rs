@@ -14,6 +14,7 @@ use lapidary_model::{LoadError, Model, Precision, load};
 
 use crate::args::DeviceArgs;
 use crate::failure::Failure;
+use crate::memory;
 
 /// The most context that is reserved without being asked for.
 const DEFAULT_CONTEXT: u32 = 8192;
@@ -67,6 +68,7 @@ pub(crate) fn stored_layers(
 pub(crate) fn start(source: Source, args: &DeviceArgs) -> Result<Running, Failure> {
     let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
     let extent = extent(context(args.ctx, &config)?);
+    memory::check(&source, &config, &args.kv, extent)?;
     let kv_bytes = KvBytes::per_slot(&extent, stored_layers(&config, &args.kv));
     let ops = cpu(args)?;
     let device = ops.name();

@@ -95,7 +95,7 @@ fn print(report: &Value) {
 }
 
 /// Bytes as a person reads them.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
     let mut value = bytes as f64;
     let mut unit = 0;

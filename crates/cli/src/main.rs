@@ -7,6 +7,7 @@ mod engine;
 mod eval;
 mod failure;
 mod info;
+mod memory;
 mod model;
 mod run;
 mod tokenize;

@@ -187,6 +187,14 @@ fn a_missing_or_foreign_file_is_one_sentence_and_status_1() {
 }
 
 #[test]
+fn what_does_not_fit_into_memory_is_refused_before_it_is_loaded() {
+    let (status, message) = refused(&["bench", "--shape", "gemma4-31b", "--prefill", "200000"]);
+    assert_eq!(status, 1);
+    let free_enough = !message.contains("do not fit");
+    assert!(free_enough || message.contains("use "), "{message}");
+}
+
+#[test]
 fn a_prompt_longer_than_the_context_is_refused_with_both_counts() {
     let long = "word ".repeat(400);
     let (status, message) = refused(&["run", "--ctx", "64", &long]);
