@@ -5,23 +5,32 @@ mod fetch;
 
 use std::process::ExitCode;
 
-/// What can be asked for: name, description, task.
-const TASKS: &[(&str, &str, fn() -> anyhow::Result<()>)] = &[
-    ("check", "everything that a change must pass", check::check),
-    ("fetch", "bring the models that tests use and that may not be committed", fetch::fetch),
+/// Something that can be asked for.
+struct Task {
+    name: &'static str,
+    description: &'static str,
+    run: fn() -> anyhow::Result<()>,
+}
+
+const TASKS: [Task; 2] = [
+    Task { name: "check", description: "everything that a change must pass", run: check::check },
+    Task {
+        name: "fetch",
+        description: "bring the models that tests use and that may not be committed",
+        run: fetch::fetch,
+    },
 ];
 
 fn main() -> ExitCode {
     let asked = std::env::args().nth(1);
-    let task = TASKS.iter().find(|(name, ..)| Some(*name) == asked.as_deref());
-    let Some((.., task)) = task else {
+    let Some(task) = TASKS.iter().find(|task| Some(task.name) == asked.as_deref()) else {
         eprintln!("usage: cargo xtask TASK");
-        for (name, description, _) in TASKS {
+        for Task { name, description, .. } in TASKS {
             eprintln!("  {name:<10} {description}");
         }
         return ExitCode::from(2);
     };
-    match task() {
+    match (task.run)() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");

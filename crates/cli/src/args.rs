@@ -6,6 +6,8 @@ use clap::{Args, Parser, Subcommand};
 use lapidary_backend_cpu::Isa;
 use lapidary_cache::KvSpec;
 
+use crate::device::DeviceName;
+
 /// Runs Google's Gemma 4 family from quantised weights.
 #[derive(Debug, Parser)]
 #[command(name = "lapidary", version, about, max_term_width = 100)]
@@ -41,9 +43,9 @@ pub(crate) struct ModelArgs {
 #[derive(Args, Debug)]
 pub(crate) struct DeviceArgs {
     /// Device to run on.
-    #[arg(long, value_name = "cpu|cuda[:N]", default_value = "cpu")]
-    pub(crate) device: String,
-    /// How the cache stores keys and values: f32, f16, hybrid[:B], tqB or tq:kB:vB with B one of
+    #[arg(long, value_name = "cpu|cuda[:N]", default_value_t = DeviceName::Cpu)]
+    pub(crate) device: DeviceName,
+    /// How the cache stores keys and values: f32, f16, hybrid:B, tqB or tq:kB:vB with B one of
     /// 8, 6, 5, 4; or `family=regime,…` with families global, sliding and layers:A-B.
     #[arg(long, value_name = "SPEC", default_value_t = KvSpec::default())]
     pub(crate) kv: KvSpec,

@@ -1,15 +1,15 @@
 //! `lapidary bench`: speed, next to what the machine allows.
 
-use lapidary_backend_cpu::Cpu;
 use lapidary_cache::{Extent, KvSpec, code_bytes};
-use lapidary_core::{Backend, Reach, Regime, TensorSource};
+use lapidary_core::{Reach, Regime, TensorSource};
 use lapidary_measure::{Ceilings, Cost, Plan, Shape, Test, Timing};
 use lapidary_model::config::Config;
 use lapidary_model::{Precision, Traffic, attention_ops};
 use serde_json::{Value, json};
 
 use crate::args::BenchArgs;
-use crate::engine::{cache, cpu, extent, load_model, stored_layers};
+use crate::device::{Device, Work, run_on};
+use crate::engine::{cache, extent, load_model, stored_layers};
 use crate::failure::Failure;
 use crate::memory;
 use crate::model::find;
@@ -23,41 +23,58 @@ static SHAPES: [(&str, &str); 3] = [
 
 pub(crate) fn bench(args: &BenchArgs) -> Result<u8, Failure> {
     let source = subject(args)?;
-    let source = source.as_ref();
-    let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
-    let extent = room(args, &config)?;
-    memory::check(source, &config, &args.device.kv, extent)?;
-    let ops = cpu(&args.device)?;
-    let model = load_model(&ops, source, Precision::AsStored);
-    let model = model.map_err(|e| Failure::work("model_unreadable", e))?;
-    let cache = cache(&ops, &model, &args.device.kv, extent);
-    let mut cache = cache.map_err(|e| Failure::work("cache", e))?;
-    let ceilings = Ceilings { bytes_per_s: ops.read_rate(), ops_per_s: ops.multiply_rate() };
-    let costs =
-        Costs { traffic: Traffic::of(source, &config), config: &config, kv: &args.device.kv };
-    let plan = Plan {
+    run_on(&args.device, Timed { args, source: source.as_ref() })
+}
+
+struct Timed<'a> {
+    args: &'a BenchArgs,
+    source: &'a dyn TensorSource,
+}
+
+impl Work for Timed<'_> {
+    type Done = u8;
+
+    fn on<D: Device>(self, settings: D::Settings) -> Result<u8, Failure> {
+        let Self { args, source } = self;
+        let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
+        let extent = room(args, &config)?;
+        memory::check(source, &config, &args.device, extent)?;
+        let ops = D::open(settings)?;
+        let model = load_model(&ops, source, Precision::AsStored)?;
+        let mut cache = cache(&ops, &model, &args.device.kv, extent)?;
+        let ceilings = ops.ceilings();
+        let head =
+            Head { model: source.origin(), device: ops.name(), kv: &args.device.kv, ceilings };
+        let traffic = Traffic::of(source, &config);
+        let costs = Costs { traffic, config: &config, kv: &args.device.kv };
+        let cost = |test, n, depth, batch| costs.of(test, n, depth, batch);
+        let mut told = |timing: &Timing| {
+            if !args.json {
+                print_row(timing);
+            }
+        };
+        if !args.json {
+            head.print();
+        }
+        let plan = plan(args);
+        let timings =
+            lapidary_measure::bench(&ops, &model, &mut cache, &plan, ceilings, &cost, &mut told);
+        let timings = timings.map_err(|e| Failure::work("step", e))?;
+        if args.json {
+            println!("{}", head.report(&timings));
+        }
+        Ok(0)
+    }
+}
+
+fn plan(args: &BenchArgs) -> Plan {
+    Plan {
         prefill: args.prefill.clone(),
         decode: args.decode,
         depths: args.depth.clone(),
         batches: args.batch.clone(),
         repeats: args.repeats,
-    };
-    if !args.json {
-        print_head(source.origin(), &ops, &args.device.kv, ceilings);
     }
-    let cost = |test, n, depth, batch| costs.of(test, n, depth, batch);
-    let mut told = |timing: &Timing| {
-        if !args.json {
-            print_row(timing);
-        }
-    };
-    let timings =
-        lapidary_measure::bench(&ops, &model, &mut cache, &plan, ceilings, &cost, &mut told);
-    let timings = timings.map_err(|e| Failure::work("step", e))?;
-    if args.json {
-        println!("{}", report(source.origin(), &ops, &args.device.kv, ceilings, &timings));
-    }
-    Ok(0)
 }
 
 /// A model, or shapes with random weights.
@@ -139,34 +156,51 @@ impl Costs<'_> {
     }
 }
 
-fn machine(ops: &Cpu, ceilings: Ceilings) -> Value {
-    json!({
-        "device": ops.name(),
-        "read_bytes_per_s": ceilings.bytes_per_s,
-        "multiply_ops_per_s": ceilings.ops_per_s,
-    })
+/// What all timings of a run have in common.
+struct Head<'a> {
+    model: &'a str,
+    device: String,
+    kv: &'a KvSpec,
+    ceilings: Option<Ceilings>,
 }
 
-fn report(model: &str, ops: &Cpu, kv: &KvSpec, ceilings: Ceilings, timings: &[Timing]) -> Value {
-    let result = |t: &Timing| {
+impl Head<'_> {
+    fn report(&self, timings: &[Timing]) -> Value {
+        let result = |t: &Timing| {
+            json!({
+                "test": name(t.test),
+                "n": t.n,
+                "depth": t.depth,
+                "batch": t.batch,
+                "tok_s": t.tok_s,
+                "spread": t.spread,
+                "floor_tok_s": t.floor_tok_s,
+                "bytes": t.cost.bytes,
+                "ops": t.cost.ops,
+            })
+        };
         json!({
-            "test": name(t.test),
-            "n": t.n,
-            "depth": t.depth,
-            "batch": t.batch,
-            "tok_s": t.tok_s,
-            "spread": t.spread,
-            "floor_tok_s": t.floor_tok_s,
-            "bytes": t.cost.bytes,
-            "ops": t.cost.ops,
+            "machine": {
+                "device": self.device,
+                "read_bytes_per_s": self.ceilings.map(|c| c.bytes_per_s),
+                "multiply_ops_per_s": self.ceilings.map(|c| c.ops_per_s),
+            },
+            "model": self.model,
+            "kv": self.kv.to_string(),
+            "results": timings.iter().map(result).collect::<Vec<_>>(),
         })
-    };
-    json!({
-        "machine": machine(ops, ceilings),
-        "model": model,
-        "kv": kv.to_string(),
-        "results": timings.iter().map(result).collect::<Vec<_>>(),
-    })
+    }
+
+    fn print(&self) {
+        println!("{}, {}, cache {}", self.model, self.device, self.kv);
+        if let Some(Ceilings { bytes_per_s, ops_per_s }) = self.ceilings {
+            let (read, multiplied) = (bytes_per_s / 1e9, ops_per_s / 1e9);
+            println!("ceilings: {read:.1} GB/s read, {multiplied:.0} Gop/s multiplied");
+        }
+        let [test, n, depth, batch, rate, spread, floor] =
+            ["test", "n", "depth", "batch", "tok/s", "spread", "floor"];
+        println!("{test:<8} {n:>6} {depth:>6} {batch:>5} {rate:>10} {spread:>7} {floor:>10}");
+    }
 }
 
 fn name(test: Test) -> &'static str {
@@ -176,28 +210,11 @@ fn name(test: Test) -> &'static str {
     }
 }
 
-fn print_head(model: &str, ops: &Cpu, kv: &KvSpec, ceilings: Ceilings) {
-    println!("{model}, {}, cache {kv}", ops.name());
-    println!(
-        "ceilings: {:.1} GB/s read, {:.0} Gop/s multiplied",
-        ceilings.bytes_per_s / 1e9,
-        ceilings.ops_per_s / 1e9
-    );
-    println!(
-        "{:<8} {:>6} {:>6} {:>5} {:>10} {:>7} {:>10}",
-        "test", "n", "depth", "batch", "tok/s", "spread", "floor"
-    );
-}
-
 fn print_row(t: &Timing) {
+    let (name, spread) = (name(t.test), 100.0 * t.spread);
+    let floor = t.floor_tok_s.map_or_else(|| "unknown".into(), |floor| format!("{floor:.1}"));
     println!(
-        "{:<8} {:>6} {:>6} {:>5} {:>10.1} {:>6.1}% {:>10.1}",
-        name(t.test),
-        t.n,
-        t.depth,
-        t.batch,
-        t.tok_s,
-        100.0 * t.spread,
-        t.floor_tok_s
+        "{name:<8} {:>6} {:>6} {:>5} {:>10.1} {spread:>6.1}% {floor:>10}",
+        t.n, t.depth, t.batch, t.tok_s
     );
 }

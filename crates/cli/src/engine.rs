@@ -3,16 +3,16 @@
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use lapidary_backend_cpu::{Cpu, Isa};
-use lapidary_cache::{Cache, Extent, KvBytes, KvSpec, ReserveError};
-use lapidary_core::{Backend, KvLayerSpec, LayerId, Regime, TensorSource};
-use lapidary_engine::{Engine, FirstCome, Limits, NoDrafts, Parts, Scheduler};
+use lapidary_cache::{Cache, Extent, KvBytes, KvSpec};
+use lapidary_core::{Backend, KvKernels, KvLayerSpec, LayerId, Regime, TensorSource};
+use lapidary_engine::{Engine, FirstCome, Limits, NoDrafts, Parts, Scheduler, StartError};
 use lapidary_format::Source;
 use lapidary_model::config::Config;
 use lapidary_model::gemma::Gemma;
-use lapidary_model::{LoadError, Model, Precision, load};
+use lapidary_model::{Model, Precision, load};
 
 use crate::args::DeviceArgs;
+use crate::device::{Device, Work, run_on};
 use crate::failure::Failure;
 use crate::memory;
 
@@ -68,37 +68,47 @@ pub(crate) fn stored_layers(
 pub(crate) fn start(source: Source, args: &DeviceArgs) -> Result<Running, Failure> {
     let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
     let extent = extent(context(args.ctx, &config)?);
-    memory::check(&source, &config, &args.kv, extent)?;
+    memory::check(&source, &config, args, extent)?;
     let kv_bytes = KvBytes::per_slot(&extent, stored_layers(&config, &args.kv));
-    let ops = cpu(args)?;
-    let device = ops.name();
-    let kv = args.kv.clone();
-    let began = Instant::now();
-    let build = move || parts(ops, &source, &kv, extent);
-    let started = Engine::start(build, move || began.elapsed());
-    let (engine, _) = started.map_err(|e| Failure::work("engine_not_started", e))?;
+    let (engine, device) = run_on(args, Start { source, kv: args.kv.clone(), extent })?;
     Ok(Running { engine, kv_bytes, device })
 }
 
-/// The device that was asked for.
-pub(crate) fn cpu(args: &DeviceArgs) -> Result<Cpu, Failure> {
-    if args.device != "cpu" {
-        let device = &args.device;
-        let message = format!("this build cannot run on `{device}`; use --device cpu");
-        return Err(Failure::usage("device", message));
+/// Starts an engine whose parts are made in its own thread.
+struct Start {
+    source: Source,
+    kv: KvSpec,
+    extent: Extent,
+}
+
+impl Work for Start {
+    type Done = (Engine, String);
+
+    fn on<D: Device>(self, settings: D::Settings) -> Result<(Engine, String), Failure> {
+        let (tell, told) = std::sync::mpsc::channel();
+        let build = move || {
+            let ops = D::open(settings)?;
+            // Whoever started the engine waits for its name.
+            let _ = tell.send(ops.name());
+            parts(ops, &self.source, &self.kv, self.extent)
+        };
+        let began = Instant::now();
+        let started = Engine::start(build, move || began.elapsed());
+        let (engine, _) = started.map_err(|error| match error {
+            StartError::Build(failure) => failure,
+            error => Failure::work("engine_not_started", error),
+        })?;
+        let name = told.recv().map_err(|e| Failure::work("engine_not_started", e))?;
+        Ok((engine, name))
     }
-    let here = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = args.threads.map_or(here, usize::from);
-    let isa = args.isa.unwrap_or_else(Isa::best);
-    Cpu::new(isa, threads).map_err(|e| Failure::usage("isa", e))
 }
 
 /// A model on a device, behind a progress bar.
-pub(crate) fn load_model(
-    ops: &Cpu,
+pub(crate) fn load_model<B: Backend>(
+    ops: &B,
     source: &dyn TensorSource,
     precision: Precision,
-) -> Result<Gemma<Cpu>, LoadError> {
+) -> Result<Gemma<B>, Failure> {
     let bar = bar("loading {bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left");
     let mut progress = |done, total| {
         bar.set_length(total);
@@ -106,34 +116,39 @@ pub(crate) fn load_model(
     };
     let loaded = load(ops, source, precision, &mut progress);
     bar.finish_and_clear();
-    loaded.map(|(_, model)| model)
+    loaded.map(|(_, model)| model).map_err(|e| Failure::work("model_unreadable", e))
 }
 
 /// An empty cache for a model.
-pub(crate) fn cache(
-    ops: &Cpu,
-    model: &Gemma<Cpu>,
+pub(crate) fn cache<B: KvKernels>(
+    ops: &B,
+    model: &Gemma<B>,
     kv: &KvSpec,
     extent: Extent,
-) -> Result<Cache<Cpu>, ReserveError> {
-    let specs = Model::<Cpu>::kv_specs(model);
-    let owns = |layer| Model::<Cpu>::owns_entries(model, layer);
+) -> Result<Cache<B>, Failure> {
+    let specs = model.kv_specs();
+    let owns = |layer| model.owns_entries(layer);
     let regime = |layer: LayerId| kv.regime(layer, &specs[layer.index()]);
-    Cache::new(ops, specs.clone(), extent, owns, regime)
+    let cache = Cache::new(ops, specs.clone(), extent, owns, regime);
+    cache.map_err(|e| Failure::work("cache", e))
 }
 
 /// Runs in the engine's thread.
-fn parts(ops: Cpu, source: &Source, kv: &KvSpec, extent: Extent) -> Result<Parts<Cpu>, String> {
-    let model = load_model(&ops, source, Precision::AsStored).map_err(|e| e.to_string())?;
-    let cache = cache(&ops, &model, kv, extent).map_err(|e| e.to_string())?;
-    let limits = limits(extent);
-    let scheduler = Scheduler::new(limits, Box::new(FirstCome)).map_err(|e| e.to_string())?;
+fn parts<B: KvKernels>(
+    ops: B,
+    source: &Source,
+    kv: &KvSpec,
+    extent: Extent,
+) -> Result<Parts<B>, Failure> {
+    let model = load_model(&ops, source, Precision::AsStored)?;
+    let cache = cache(&ops, &model, kv, extent)?;
+    let scheduler = Scheduler::new(limits(extent), Box::new(FirstCome));
     Ok(Parts {
         ops,
         model: Box::new(model),
         cache: Box::new(cache),
         drafter: Box::new(NoDrafts),
-        scheduler,
+        scheduler: scheduler.map_err(|e| Failure::work("engine_not_started", e))?,
     })
 }
 

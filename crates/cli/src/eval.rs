@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use lapidary_backend_cpu::Cpu;
-use lapidary_cache::{Cache, Extent, KvBytes, KvSpec};
-use lapidary_core::TensorSource;
+use lapidary_cache::{Extent, KvBytes};
+use lapidary_core::{KvKernels, TensorSource};
+use lapidary_format::Source;
 use lapidary_measure::{Divergence, Exam, Score, divergence, read_answers, windows};
 use lapidary_model::Precision;
 use lapidary_model::config::Config;
@@ -13,7 +13,8 @@ use lapidary_text::Control;
 use serde_json::{Value, json};
 
 use crate::args::{EvalArgs, Weights};
-use crate::engine::{bar, cache, context, cpu, extent, limits, load_model, stored_layers};
+use crate::device::{Device, Work, run_on};
+use crate::engine::{bar, cache, context, extent, limits, load_model, stored_layers};
 use crate::failure::Failure;
 use crate::model::{Text, find};
 
@@ -22,39 +23,47 @@ const SLOTS: usize = 16;
 /// Tokens that a question and its answer may have together.
 const ANSWER_CONTEXT: u32 = 4096;
 
+pub(crate) fn eval(args: &EvalArgs) -> Result<u8, Failure> {
+    let source = find(args.model.model.as_deref())?;
+    run_on(&args.device, Eval { args, source })
+}
+
+struct Eval<'a> {
+    args: &'a EvalArgs,
+    source: Source,
+}
+
+impl Work for Eval<'_> {
+    type Done = u8;
+
+    fn on<D: Device>(self, settings: D::Settings) -> Result<u8, Failure> {
+        let Self { args, source } = self;
+        let text = Text::of(&source)?;
+        let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
+        let ops = D::open(settings)?;
+        let precision = match args.weights {
+            Weights::Stored => Precision::AsStored,
+            Weights::F32 => Precision::F32,
+        };
+        let model = load_model(&ops, &source, precision)?;
+        let subject = Subject { ops, model, config, text };
+        match (&args.kld, &args.answers) {
+            (Some(file), _) => subject.kld(args, file),
+            (None, Some(file)) => subject.answers(args, file),
+            (None, None) => unreachable!("the parser asks for one of the two"),
+        }
+    }
+}
+
 /// A loaded model, ready for caches.
-struct Subject {
-    ops: Cpu,
-    model: Gemma<Cpu>,
+struct Subject<B: KvKernels> {
+    ops: B,
+    model: Gemma<B>,
     config: Config,
     text: Text,
 }
 
-pub(crate) fn eval(args: &EvalArgs) -> Result<u8, Failure> {
-    let source = find(args.model.model.as_deref())?;
-    let text = Text::of(&source)?;
-    let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
-    let ops = cpu(&args.device)?;
-    let precision = match args.weights {
-        Weights::Stored => Precision::AsStored,
-        Weights::F32 => Precision::F32,
-    };
-    let model = load_model(&ops, &source, precision);
-    let model = model.map_err(|e| Failure::work("model_unreadable", e))?;
-    let subject = Subject { ops, model, config, text };
-    match (&args.kld, &args.answers) {
-        (Some(file), _) => subject.kld(args, file),
-        (None, Some(file)) => subject.answers(args, file),
-        (None, None) => unreachable!("the parser asks for one of the two"),
-    }
-}
-
-impl Subject {
-    fn cache(&self, kv: &KvSpec, extent: Extent) -> Result<Cache<Cpu>, Failure> {
-        let cache = cache(&self.ops, &self.model, kv, extent);
-        cache.map_err(|e| Failure::work("cache", e))
-    }
-
+impl<B: KvKernels> Subject<B> {
     fn kld(self, args: &EvalArgs, file: &Path) -> Result<u8, Failure> {
         let size = context(args.device.ctx, &self.config)?;
         let tokens = self.text.tokenizer.encode(&read(file)?, Control::Spell);
@@ -66,12 +75,12 @@ impl Subject {
             return Err(Failure::usage("text_too_short", message));
         }
         let extent = extent(size);
-        let mut baseline = self.cache(&args.against, extent)?;
-        let mut other = self.cache(&args.device.kv, extent)?;
+        let (ops, model) = (&self.ops, &self.model);
+        let mut baseline = cache(ops, model, &args.against, extent)?;
+        let mut other = cache(ops, model, &args.device.kv, extent)?;
         let bar = bar("{bar:40} {pos} of {len} tokens, {eta} left");
         bar.set_length((windows.len() * size as usize) as u64);
         let mut progress = |rows| bar.set_position(rows as u64);
-        let (ops, model) = (&self.ops, &self.model);
         let found = divergence(ops, model, &mut baseline, &mut other, &windows, &mut progress);
         bar.finish_and_clear();
         let found = found.map_err(|e| Failure::work("step", e))?;
@@ -86,7 +95,7 @@ impl Subject {
             answers.map_err(|e| Failure::work("answers", format!("{}: {e}", file.display())))?;
         let context = context(args.device.ctx, &self.config)?.min(ANSWER_CONTEXT);
         let extent = Extent { slots: SLOTS, ..extent(context) };
-        let mut cache = self.cache(&args.device.kv, extent)?;
+        let mut cache = cache(&self.ops, &self.model, &args.device.kv, extent)?;
         let decode = |ids: &[_]| self.text.tokenizer.decode(ids);
         let exam = Exam {
             answers: &answers,

@@ -21,6 +21,12 @@ const USAGE: u8 = 2;
 /// Exit status after Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
 
+impl Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
 impl Failure {
     /// The work failed.
     pub(crate) fn work(code: &'static str, message: impl Display) -> Self {

@@ -1,9 +1,11 @@
 //! Whether a model and its cache fit, before anything is loaded.
 
-use lapidary_cache::{Extent, KvBytes, KvSpec, largest_context};
+use lapidary_cache::{Extent, KvBytes, largest_context};
 use lapidary_core::TensorSource;
 use lapidary_model::config::Config;
 
+use crate::args::DeviceArgs;
+use crate::device::DeviceName;
 use crate::engine::stored_layers;
 use crate::failure::Failure;
 use crate::info::size;
@@ -11,18 +13,22 @@ use crate::info::size;
 /// What a step needs besides weights and cache: activations of a few hundred rows.
 const WORKING_BYTES: u64 = 256 << 20;
 
-/// Refuses what does not fit into the memory that is free, saying what would.
+/// Refuses what does not fit into the memory that is free, saying what would. Other devices than
+/// the CPU refuse for themselves.
 pub(crate) fn check(
     source: &dyn TensorSource,
     config: &Config,
-    kv: &KvSpec,
+    args: &DeviceArgs,
     extent: Extent,
 ) -> Result<(), Failure> {
+    if args.device != DeviceName::Cpu {
+        return Ok(());
+    }
     let Some(free) = free_bytes() else { return Ok(()) };
     let names = source.names();
     let infos = names.iter().filter_map(|name| source.info(name));
     let weights: u64 = infos.map(|info| info.bytes() as u64).sum();
-    let layers: Vec<_> = stored_layers(config, kv).collect();
+    let layers: Vec<_> = stored_layers(config, &args.kv).collect();
     let cache = KvBytes::per_slot(&extent, layers.iter().copied()).total() * extent.slots as u64;
     let fixed = weights.saturating_add(WORKING_BYTES);
     if fixed.saturating_add(cache) <= free {

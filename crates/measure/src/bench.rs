@@ -62,8 +62,9 @@ pub struct Timing {
     pub tok_s: f64,
     /// Difference of the slowest and fastest repeat, over the median.
     pub spread: f64,
-    /// Tokens per second if the machine did nothing but read or multiply at its ceiling.
-    pub floor_tok_s: f64,
+    /// Tokens per second if the machine did nothing but read or multiply at its ceiling, where
+    /// that is known.
+    pub floor_tok_s: Option<f64>,
     /// What was moved and computed.
     pub cost: Cost,
 }
@@ -81,7 +82,7 @@ pub fn bench<B: Backend>(
     model: &dyn Model<B>,
     cache: &mut dyn KvCache<B>,
     plan: &Plan,
-    ceilings: Ceilings,
+    ceilings: Option<Ceilings>,
     cost: &dyn Fn(Test, u32, u32, u32) -> Cost,
     told: &mut dyn FnMut(&Timing),
 ) -> Result<Vec<Timing>, StepError> {
@@ -92,7 +93,7 @@ pub fn bench<B: Backend>(
         let median = seconds[seconds.len() / 2];
         let cost = cost(test, n, depth, batch);
         let tokens = f64::from(n) * f64::from(batch);
-        let least = (cost.bytes / ceilings.bytes_per_s).max(cost.ops / ceilings.ops_per_s);
+        let least = |c: Ceilings| (cost.bytes / c.bytes_per_s).max(cost.ops / c.ops_per_s);
         let timing = Timing {
             test,
             n,
@@ -100,7 +101,7 @@ pub fn bench<B: Backend>(
             batch,
             tok_s: tokens / median,
             spread: (seconds[seconds.len() - 1] - seconds[0]) / median,
-            floor_tok_s: tokens / least,
+            floor_tok_s: ceilings.map(|ceilings| tokens / least(ceilings)),
             cost,
         };
         told(&timing);

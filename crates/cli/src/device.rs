@@ -1,0 +1,90 @@
+//! Which device runs a model. The only place that names concrete backends.
+
+use std::fmt;
+use std::str::FromStr;
+
+use lapidary_backend_cpu::{Cpu, Isa};
+use lapidary_core::KvKernels;
+use lapidary_measure::Ceilings;
+
+use crate::args::DeviceArgs;
+use crate::failure::Failure;
+
+/// A device as it is typed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum DeviceName {
+    Cpu,
+    Cuda(usize),
+}
+
+impl FromStr for DeviceName {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        let index = s.strip_prefix("cuda").map(|rest| match rest.strip_prefix(':') {
+            Some(index) => index.parse().ok(),
+            None => rest.is_empty().then_some(0),
+        });
+        match (s, index) {
+            ("cpu", _) => Ok(Self::Cpu),
+            (_, Some(Some(index))) => Ok(Self::Cuda(index)),
+            _ => Err(format!("`{s}` is no device; use cpu, cuda or cuda:N")),
+        }
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(index) => write!(f, "cuda:{index}"),
+        }
+    }
+}
+
+/// A backend that can be made from options.
+pub(crate) trait Device: KvKernels {
+    /// What it is made from. The device itself may not leave the thread that made it.
+    type Settings: Send + 'static;
+    /// Makes it ready.
+    fn open(settings: Self::Settings) -> Result<Self, Failure>;
+    /// What it can do at most, if that can be measured.
+    fn ceilings(&self) -> Option<Ceilings>;
+}
+
+/// Something to be done on whichever device was asked for.
+pub(crate) trait Work {
+    /// What comes of it.
+    type Done;
+    /// Does it on a device of this kind.
+    fn on<D: Device>(self, settings: D::Settings) -> Result<Self::Done, Failure>;
+}
+
+/// Does the work on the device that the options name.
+pub(crate) fn run_on<W: Work>(args: &DeviceArgs, work: W) -> Result<W::Done, Failure> {
+    match args.device {
+        DeviceName::Cpu => {
+            let here = std::thread::available_parallelism().map_or(1, usize::from);
+            let threads = args.threads.map_or(here, usize::from);
+            work.on::<Cpu>((args.isa.unwrap_or_else(Isa::best), threads))
+        }
+        DeviceName::Cuda(_) => {
+            let device = args.device;
+            let message = format!("this build cannot run on `{device}`; use --device cpu");
+            Err(Failure::usage("device", message))
+        }
+    }
+}
+
+impl Device for Cpu {
+    /// Instruction set and threads.
+    type Settings = (Isa, usize);
+
+    fn open((isa, threads): (Isa, usize)) -> Result<Self, Failure> {
+        Self::new(isa, threads).map_err(|e| Failure::usage("isa", e))
+    }
+
+    fn ceilings(&self) -> Option<Ceilings> {
+        Some(Ceilings { bytes_per_s: self.read_rate(), ops_per_s: self.multiply_rate() })
+    }
+}
