@@ -94,7 +94,7 @@ pub struct ToolCall {
     pub id: Option<String>,
     /// The function.
     pub name: String,
-    /// As received: an object, JSON text, or `null`. [`normalise`](crate::normalise) makes it an
+    /// As received: an object, JSON text, or `null`. [`normalise`](crate::normalise()) makes it an
     /// object.
     pub arguments: Value,
 }

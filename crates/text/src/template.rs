@@ -55,7 +55,7 @@ impl ChatTemplate {
         Ok(Self { environment, specials: specials.clone(), shield: Shield::new(specials), fuel })
     }
 
-    /// Writes down `chat` as it stands; [`normalise`](crate::normalise) it first unless the raw
+    /// Writes down `chat` as it stands; [`normalise`](crate::normalise()) it first unless the raw
     /// rendering is wanted.
     ///
     /// # Errors
