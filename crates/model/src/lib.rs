@@ -1,4 +1,5 @@
-//! Architectures, each written once over [`Backend`], and [`run`], the whole life of a batch.
+//! Architectures, each written once over [`Backend`](lapidary_core::Backend), and [`run()`], the whole
+//! life of a batch.
 //!
 //! A layer is a function of rows. Prefill, batched decode, verify, tree verify, embed and
 //! perplexity are shapes of the batch; nothing in this crate can tell them apart. It names no
