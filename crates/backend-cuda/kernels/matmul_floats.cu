@@ -1,0 +1,83 @@
+// matmul_floats: y[r, n] = sum over k of x[r, k] * w[n, k], for w of plain numbers (ELEMENT bytes:
+// F32, F16 or BF16).
+//
+// w: [group of 32 outputs][k / 4][output][k % 4], zeros past the ends. Grid (groups, sets of ROWS
+// rows); a block's warps share out the segments of 256 inputs, a lane is an output. Row r reads
+// row from[r] of x and matrix of[r] with lists (ROWS is 1 then). Shared memory: segments * ROWS *
+// 32 floats.
+// order: one ascending fma chain per segment, segments added ascending      bound: weight bytes
+// twin: law::dot_floats
+#include "base.cuh"
+
+#if FORMAT == 8
+typedef float4 Four;
+__device__ __forceinline__ float4 widen(Four v) { return v; }
+#else
+typedef uint2 Four;
+__device__ __forceinline__ float widen_one(u32 bits) {
+#if FORMAT == 9
+    return half_to_float(u16(bits));
+#else
+    return bfloat_to_float(u16(bits));
+#endif
+}
+__device__ __forceinline__ float4 widen(Four v) {
+    return make_float4(widen_one(v.x & 0xffff), widen_one(v.x >> 16), widen_one(v.y & 0xffff),
+                       widen_one(v.y >> 16));
+}
+#endif
+
+template <int ROWS>
+__device__ __forceinline__ void floats(const Four *w, const float *x, float *y, u32 rows, u32 height,
+                                       u32 cols, const u32 *from, const u32 *of) {
+    extern __shared__ float partial[];
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const u32 segments = (cols + 255) / 256, fours = (cols + 3) / 4, first = blockIdx.y * ROWS;
+    const u64 matrix = of ? of[first] : 0;
+    w += (matrix * gridDim.x + blockIdx.x) * fours * 32 + lane;
+    const float *row[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const u32 n = min(first + r, rows - 1);
+        row[r] = x + u64(from ? from[n] : n) * cols;
+    }
+    for (u32 j = warp; j < segments; j += warps) {
+        float segment[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) segment[r] = 0.0f;
+        const u32 end = min((j + 1) * 64, fours);
+#pragma unroll 8
+        for (u32 i = j * 64; i < end; i++) {
+            const float4 v = widen(w[u64(i) * 32]);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                const float *p = row[r] + i * 4;
+                const u32 left = cols - i * 4;
+                segment[r] = __fmaf_rn(v.x, p[0], segment[r]);
+                if (left > 1) segment[r] = __fmaf_rn(v.y, p[1], segment[r]);
+                if (left > 2) segment[r] = __fmaf_rn(v.z, p[2], segment[r]);
+                if (left > 3) segment[r] = __fmaf_rn(v.w, p[3], segment[r]);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) partial[(j * ROWS + r) * 32 + lane] = segment[r];
+    }
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < ROWS * 32; i += blockDim.x) {
+        const u32 out = blockIdx.x * 32 + i % 32, r = first + i / 32;
+        if (out >= height || r >= rows) continue;
+        float sum = 0.0f;
+        for (u32 j = 0; j < segments; j++) sum = sum + partial[j * ROWS * 32 + i];
+        y[u64(r) * height + out] = sum;
+    }
+}
+
+#define FLOATS_KERNEL(ROWS)                                                                       \
+    extern "C" __global__ void __launch_bounds__(512) matmul_floats_##ROWS(                       \
+        const Four *w, const float *x, float *y, u32 rows, u32 height, u32 cols, const u32 *from, \
+        const u32 *of) {                                                                          \
+        floats<ROWS>(w, x, y, rows, height, cols, from, of);                                      \
+    }
+
+FLOATS_KERNEL(1)
+FLOATS_KERNEL(8)

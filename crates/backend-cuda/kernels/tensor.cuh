@@ -1,0 +1,152 @@
+// tensor: one segment of 256 inputs on the int8 tensor cores, for 32 outputs of one warp and 8*NT
+// rows of activations.
+//
+// Thread 4g+t of a warp holds outputs g, g+8, g+16, g+24 and, of every eight rows, rows 2t and
+// 2t+1; it feeds in row g. Integer sums start at MAGIC_BITS (see record.cuh).
+#pragma once
+#include "record.cuh"
+
+__device__ __forceinline__ void mma_32(int (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1,
+                                       int c) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%10,%10,%10,%10};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "r"(c));
+}
+
+__device__ __forceinline__ void mma_16(int (&d)[4], u32 a0, u32 a1, u32 b0, int c) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+        "{%7,%7,%7,%7};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a0), "r"(a1), "r"(b0), "r"(c));
+}
+
+// What a thread holds of the codes of half a record, for its four outputs.
+struct Fragment {
+    uint4 q[BITS == 8 ? 8 : 4];
+    u32 more[BITS == 6 ? 8 : 4];
+};
+
+// Loads a fragment with `load16`, which reads 16 bytes of the record at an offset; the further
+// bits are read from `record` itself.
+template <class Load16>
+__device__ __forceinline__ void load_fragment(Fragment &f, const u8 *record, int H, int g, int t,
+                                              Load16 load16) {
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+        const int row = r * 8 + g, slot = (row ^ (2 * t)) * 16;
+        if (BITS == 8) {
+            f.q[2 * r % 8] = load16(((H * 4 + t) * 2) * 512 + slot);
+            f.q[(2 * r + 1) % 8] = load16(((H * 4 + t) * 2 + 1) * 512 + slot);
+        } else {
+            f.q[r] = load16((H * 4 + t) * 512 + slot);
+        }
+        if (BITS == 5) {
+            f.more[r] =
+                *reinterpret_cast<const u32 *>(record + 4096 + (H * 32 + row) * 16 + t * 4);
+        }
+        if (BITS == 6) {
+            const uint2 v = *reinterpret_cast<const uint2 *>(
+                record + 4096 + ((H * 2 + (t >> 1)) * 32 + row) * 16 + (t & 1) * 8);
+            f.more[2 * r % 8] = v.x;
+            f.more[(2 * r + 1) % 8] = v.y;
+        }
+    }
+}
+
+__device__ __forceinline__ Word word_of(const Fragment &f, int i, int r) {
+    if (BITS == 8) {
+        const uint4 &v = f.q[(2 * r + (i >> 1)) % (BITS == 8 ? 8 : 4)];
+        return (i & 1) ? Word{v.z, v.w} : Word{v.x, v.y};
+    }
+    const u32 v = part(f.q[r], i);
+    if (BITS == 5) return spread5(v, f.more[r], i);
+    if (BITS == 6) return spread6(v, f.more[2 * r % 8], f.more[(2 * r + 1) % 8], i);
+    return spread4(v);
+}
+
+// Writes the endings of a record's 8 blocks, lane by lane: ends[b * 32 + output].
+__device__ __forceinline__ void write_ends(float4 *ends, const u8 *record, int lane) {
+#if FORMAT == Q4_K || FORMAT == Q5_K
+    const uint4 s = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + lane * 16);
+    u32 scale[2], min[2];
+    six_bit_words(s, scale, min);
+    const float d = half_to_float(u16(s.x)), m = -half_to_float(u16(s.x >> 16));
+#pragma unroll
+    for (int b = 0; b < 8; b++) {
+        const float exact = d * byte_to_float(scale[b >> 2], b & 3);
+        ends[b * 32 + lane] =
+            make_float4(exact, -exact * MAGIC, m * byte_to_float(min[b >> 2], b & 3), 0.0f);
+    }
+#elif FORMAT == Q6_K
+    const uint4 s = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + lane * 16);
+    Factors f = {0.0f, 0.0f, {1, 1}, 1};
+    f.d = half_to_float(*reinterpret_cast<const u16 *>(record + CODE_BYTES + 512 + lane * 2));
+#pragma unroll
+    for (int b = 0; b < 8; b++) {
+        const u32 two = part(s, b >> 1) >> (16 * (b & 1));
+        f.scale[0] = int(two << 24) >> 24;
+        f.scale[1] = int(two << 16) >> 24;
+        ends[b * 32 + lane] = ending(f);
+    }
+#else
+    const uint4 s = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + lane * 16);
+    uint4 n = s;
+    if (HAS_MINS) n = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + 512 + lane * 16);
+    Factors f = {0.0f, 0.0f, {1, 1}, 1};
+#pragma unroll
+    for (int b = 0; b < 8; b++) {
+        f.d = half_to_float(u16(part(s, b >> 1) >> (16 * (b & 1))));
+        if (HAS_MINS) f.m = half_to_float(u16(part(n, b >> 1) >> (16 * (b & 1))));
+        ends[b * 32 + lane] = ending(f);
+    }
+#endif
+}
+
+// {scale, sum} of blocks 2h and 2h+1 of two rows.
+struct Marks {
+    float4 first, second;
+};
+
+// Blocks 2h and 2h+1 of the record for 8 rows of activations: `a` holds their codes.
+template <int NT>
+__device__ __forceinline__ void end_pair(float (&segment)[2][NT][4], int nt, int h,
+                                         const Word (&w)[2][4], const float4 (&ends)[2][4], uint4 a,
+                                         const Marks &x, int magic) {
+#pragma unroll
+    for (int bb = 0; bb < 2; bb++) {
+        const u32 a_low = bb ? a.z : a.x, a_high = bb ? a.w : a.y;
+        const float2 x0 = bb ? make_float2(x.first.z, x.first.w) : make_float2(x.first.x, x.first.y);
+        const float2 x1 =
+            bb ? make_float2(x.second.z, x.second.w) : make_float2(x.second.x, x.second.y);
+#pragma unroll
+        for (int mt = 0; mt < 2; mt++) {
+            const Word &p = w[bb][2 * mt], &q = w[bb][2 * mt + 1];
+            int low[4], high[4] = {0, 0, 0, 0};
+            if (TWO_SCALES) {
+                mma_16(low, p.low, q.low, a_low, magic);
+                mma_16(high, p.high, q.high, a_high, magic);
+            } else {
+                mma_32(low, p.low, q.low, p.high, q.high, a_low, a_high, magic);
+            }
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const float before = h == 0 && bb == 0 ? 0.0f : segment[mt][nt][e];
+                segment[mt][nt][e] = end_block(ends[bb][2 * mt + e / 2], low[e], high[e],
+                                               e % 2 ? x1 : x0, before);
+            }
+        }
+    }
+}
+
+// A tile of rows that multiply with one matrix: rows first.. of the output, `count` of them.
+struct Tile {
+    u32 matrix, first, count, unused;
+};
+
+// Tile `index` of a list, or of all `rows` rows cut into tiles of `size`.
+__device__ __forceinline__ Tile tile_at(const Tile *tiles, u32 index, u32 size, u32 rows) {
+    if (tiles) return tiles[index];
+    const u32 first = index * size;
+    return {0, first, min(size, rows - first), 0};
+}
