@@ -26,6 +26,7 @@ extern "C" __global__ void __launch_bounds__(256)
     attend(const float *q, const Element *keys, const Element *values, const View *views,
            const u32 *lineages, const Item *items, float *partials, float2 *marks, u32 heads,
            u32 query_heads, u32 width, u32 cells, u32 per) {
+    begin();
     extern __shared__ float4 shared[];
     float *queries = reinterpret_cast<float *>(shared);
     float *weights = queries + PAIRS * width, *chains = weights + PAIRS * STRETCH;

@@ -9,6 +9,7 @@
 extern "C" __global__ void __launch_bounds__(128)
     attend_plain(const float *q, const Element *keys, const Element *values, const View *views,
                  const u32 *lineages, float *y, u32 heads, u32 width, u32 cells) {
+    begin();
     extern __shared__ float acc[];
     float *weights = acc + width, *scratch = weights + STRETCH;
     const View view = views[blockIdx.x];

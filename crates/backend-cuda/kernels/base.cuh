@@ -43,3 +43,23 @@ __device__ __forceinline__ u32 part(const uint4 &v, int i) {
 __device__ __forceinline__ float byte_to_float(u32 w, int i) {
     return __uint_as_float(__byte_perm(w, 0x4B000000u, 0x7440 + i)) - 8388608.0f;
 }
+
+// Kernels are launched while the one before still runs: lets the next one do the same.
+__device__ __forceinline__ void admit_next() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Waits for everything that was launched before. Only weights, which no kernel of a step writes,
+// may be read without it, and every kernel waits, so that waiting for one is waiting for all.
+__device__ __forceinline__ void wait_for_inputs() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void begin() {
+    admit_next();
+    wait_for_inputs();
+}

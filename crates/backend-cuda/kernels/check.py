@@ -12,12 +12,14 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ARCHITECTURES = ["sm_80", "sm_89", "sm_90a", "sm_100"]
-FORMATS = {"quantised": range(8), "floats": range(8, 11), "stored": range(8, 10), "": [0]}
+FORMATS = {"quantised": range(8), "floats": range(8, 11), "stored": range(8, 10), "wide": [8],
+           "half": [9], "": [0]}
 FAMILIES = {
     "pack.cu": "quantised", "matmul_plain.cu": "quantised", "matmul_rows.cu": "quantised",
     "matmul_few.cu": "quantised", "matmul_many.cu": "quantised", "embed.cu": "quantised",
     "pack_floats.cu": "floats", "matmul_floats.cu": "floats", "embed_floats.cu": "floats",
-    "attend.cu": "stored", "attend_plain.cu": "stored",
+    "attend.cu": "wide", "attend_plain.cu": "stored", "kv_write.cu": "stored",
+    "attend_merge.cu": "wide", "attend_tensor.cu": "half",
 }
 
 

@@ -5,6 +5,7 @@
 
 extern "C" __global__ void combine(const float *terms, const float *weights, const u32 *place,
                                    float *y, u32 rows, u32 cols, u32 k) {
+    begin();
     const u64 n = u64(blockIdx.x) * blockDim.x + threadIdx.x;
     if (n >= u64(rows) * cols) return;
     const u64 row = n / cols, col = n % cols;

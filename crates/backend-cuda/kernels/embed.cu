@@ -7,6 +7,7 @@
 
 extern "C" __global__ void embed(const u8 *table, const u32 *tokens, float *y, u32 rows, u32 cols,
                                  float scale) {
+    begin();
     const u64 n = u64(blockIdx.x) * blockDim.x + threadIdx.x;
     if (n >= u64(rows) * cols) return;
     const u32 token = tokens[n / cols], k = u32(n % cols), segments = (cols + 255) / 256;

@@ -17,6 +17,7 @@ __device__ __forceinline__ float widen(Element v) { return bfloat_to_float(v); }
 
 extern "C" __global__ void embed_floats(const Element *table, const u32 *tokens, float *y, u32 rows,
                                         u32 cols, float scale) {
+    begin();
     const u64 n = u64(blockIdx.x) * blockDim.x + threadIdx.x;
     if (n >= u64(rows) * cols) return;
     const u32 token = tokens[n / cols], k = u32(n % cols);

@@ -14,6 +14,7 @@ struct Tile {
 extern "C" __global__ void __launch_bounds__(1024)
     group(const u32 *choices, u32 *from, u32 *place, Tile *tiles, u32 n, u32 k, u32 count, u32 size,
           u32 most) {
+    begin();
     extern __shared__ u32 shared[];
     u32 *rows = shared, *starts = shared + count, *cursor = shared + 2 * count;
     __shared__ u32 sums[2][1024];

@@ -6,6 +6,7 @@
 
 extern "C" __global__ void kv_copy(u32 *cells, u32 slot, u32 from, u32 to, u32 heads, u32 words,
                                    u32 count) {
+    begin();
     const u32 n = blockIdx.x * blockDim.x + threadIdx.x;
     if (n >= heads * words) return;
     const u64 base = (u64(slot) * heads + n / words) * count;

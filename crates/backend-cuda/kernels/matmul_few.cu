@@ -14,6 +14,8 @@ __device__ __forceinline__ void few(const u8 *w, const uint4 *codes, const float
                                     const Tile *tiles) {
     extern __shared__ uint4 shared[];
     constexpr int SIZE = NT * 8;
+    admit_next();
+    if (tiles) wait_for_inputs();
     const Tile tile = tile_at(tiles, blockIdx.y, SIZE, rows);
     if (tile.count == 0) return;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -32,6 +34,7 @@ __device__ __forceinline__ void few(const u8 *w, const uint4 *codes, const float
         first[nt] = from ? from[r1] : r1;
         second[nt] = from ? from[r2] : r2;
     }
+    bool waited = false;
     for (u32 j = warp; j < segments; j += warps) {
         const u8 *record =
             w + ((u64(tile.matrix) * gridDim.x + blockIdx.x) * segments + j) * RECORD_BYTES;
@@ -41,6 +44,8 @@ __device__ __forceinline__ void few(const u8 *w, const uint4 *codes, const float
             load_fragment(halves[H], record, H, g, t,
                           [&](int at) { return load_once(record + at); });
         }
+        if (!waited) wait_for_inputs();
+        waited = true;
         __syncwarp();
         write_ends(ends, record, lane);
         __syncwarp();

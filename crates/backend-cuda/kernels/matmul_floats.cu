@@ -31,6 +31,7 @@ template <int ROWS>
 __device__ __forceinline__ void floats(const Four *w, const float *x, float *y, u32 rows, u32 height,
                                        u32 cols, const u32 *from, const u32 *of) {
     extern __shared__ float partial[];
+    begin();
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const u32 segments = (cols + 255) / 256, fours = (cols + 3) / 4, first = blockIdx.y * ROWS;
     const u64 matrix = of ? of[first] : 0;
@@ -46,17 +47,31 @@ __device__ __forceinline__ void floats(const Four *w, const float *x, float *y, 
 #pragma unroll
         for (int r = 0; r < ROWS; r++) segment[r] = 0.0f;
         const u32 end = min((j + 1) * 64, fours);
-#pragma unroll 8
-        for (u32 i = j * 64; i < end; i++) {
-            const float4 v = widen(w[u64(i) * 32]);
+if (cols % 4 == 0) {
+#pragma unroll ROWS == 1 ? 16 : 4
+            for (u32 i = j * 64; i < end; i++) {
+                const float4 v = widen(w[u64(i) * 32]);
 #pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-                const float *p = row[r] + i * 4;
+                for (int r = 0; r < ROWS; r++) {
+                    const float4 p = *reinterpret_cast<const float4 *>(row[r] + i * 4);
+                    segment[r] = __fmaf_rn(v.x, p.x, segment[r]);
+                    segment[r] = __fmaf_rn(v.y, p.y, segment[r]);
+                    segment[r] = __fmaf_rn(v.z, p.z, segment[r]);
+                    segment[r] = __fmaf_rn(v.w, p.w, segment[r]);
+                }
+            }
+        } else {
+            for (u32 i = j * 64; i < end; i++) {
+                const float4 v = widen(w[u64(i) * 32]);
                 const u32 left = cols - i * 4;
-                segment[r] = __fmaf_rn(v.x, p[0], segment[r]);
-                if (left > 1) segment[r] = __fmaf_rn(v.y, p[1], segment[r]);
-                if (left > 2) segment[r] = __fmaf_rn(v.z, p[2], segment[r]);
-                if (left > 3) segment[r] = __fmaf_rn(v.w, p[3], segment[r]);
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) {
+                    const float *p = row[r] + i * 4;
+                    segment[r] = __fmaf_rn(v.x, p[0], segment[r]);
+                    if (left > 1) segment[r] = __fmaf_rn(v.y, p[1], segment[r]);
+                    if (left > 2) segment[r] = __fmaf_rn(v.z, p[2], segment[r]);
+                    if (left > 3) segment[r] = __fmaf_rn(v.w, p[3], segment[r]);
+                }
             }
         }
 #pragma unroll

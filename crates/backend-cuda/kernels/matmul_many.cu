@@ -44,6 +44,7 @@ __device__ __forceinline__ void fetch(u8 *stage, const u8 *weights, u32 weight_s
 extern "C" __global__ void __launch_bounds__(256, 1)
     matmul_many(const u8 *w, const uint4 *codes, const float2 *marks, float *y, u32 rows, u32 height,
                 u32 segments, const u32 *from, const Tile *tiles) {
+    begin();
     extern __shared__ uint4 shared[];
     __shared__ u32 row_of[SIZE];
     const Tile tile = tile_at(tiles, blockIdx.y, SIZE, rows);

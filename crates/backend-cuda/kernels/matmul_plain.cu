@@ -9,6 +9,7 @@
 extern "C" __global__ void matmul_plain(const u8 *w, const u8 *codes, const float2 *marks, float *y,
                                         u32 rows, u32 height, u32 segments, const u32 *from,
                                         const u32 *of) {
+    begin();
     const u64 n = u64(blockIdx.x) * blockDim.x + threadIdx.x;
     if (n >= u64(rows) * height) return;
     const u32 r = u32(n / height), out = u32(n % height);

@@ -103,16 +103,21 @@ __device__ __forceinline__ void rows_kernel(const u8 *w, const uint4 *codes, con
     uint4 *a = shared + warp * ROWS * 20;
     float2 *scales = reinterpret_cast<float2 *>(a + ROWS * 16);
     float *partial = reinterpret_cast<float *>(shared + warps * ROWS * 20);
+    admit_next();
+    if (of) wait_for_inputs();
     const u32 first = of ? blockIdx.y / share : blockIdx.y * ROWS;
     const u64 matrix = of ? of[blockIdx.y] : 0;
     const u32 last = of ? first : rows - 1;
 
+    bool waited = false;
     for (u32 j = warp; j < segments; j += warps) {
         const u8 *record = w + ((matrix * gridDim.x + blockIdx.x) * segments + j) * RECORD_BYTES;
         Half halves[2];
         load_half(halves[0], record, 0, lane);
         load_half(halves[1], record, 1, lane);
         const Ends ends = load_ends(record, lane);
+        if (!waited) wait_for_inputs();
+        waited = true;
         __syncwarp();
 #pragma unroll
         for (int i = lane; i < ROWS * 16; i += 32) {

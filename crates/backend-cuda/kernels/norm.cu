@@ -1,58 +1,91 @@
 // norm: y = x / sqrt(mean(x^2) + eps), times w if there is one, over each group of `width` columns.
 //
-// `groups` groups of f32, contiguous. norm_narrow: a warp per group; norm_wide: a block of 256 per
-// group. Which one serves a width is fixed by the host. With `residual`, y = residual + that.
+// f32, contiguous. norm_narrow: a warp per group, up to 512 wide. norm_wide_N: a block of N threads
+// per row of one group, up to 12 * N wide; with codes, its rounded form too (width a multiple of
+// 32). With `residual`, y = residual + that.
 // order: thread l adds the squares of elements l, l + threads, ...; then a tree over threads. A
 // function of the width alone      bound: memory      twin: reference rms_norm, unit_norm, add_norm
-#include "base.cuh"
+#include "quantise.cuh"
+
+constexpr int PER = 12;  // most numbers that a thread of norm_wide keeps
 
 __device__ __forceinline__ float warp_sum(float v) {
+#pragma unroll
     for (int d = 16; d > 0; d /= 2) v = v + __shfl_xor_sync(~0u, v, d);
     return v;
-}
-
-__device__ __forceinline__ float squares(const float *x, u32 width, u32 first, u32 step) {
-    float sum = 0.0f;
-#pragma unroll 4
-    for (u32 i = first; i < width; i += step) sum = __fmaf_rn(x[i], x[i], sum);
-    return sum;
 }
 
 __device__ __forceinline__ float factor_of(float sum, u32 width, float eps) {
     return __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(sum, float(width)) + eps));
 }
 
-__device__ __forceinline__ void write(const float *x, const float *w, const float *residual,
-                                      float *y, u32 width, u32 first, u32 step, float factor) {
-#pragma unroll 4
-    for (u32 i = first; i < width; i += step) {
-        float v = x[i] * factor;
-        if (w) v = v * w[i];
-        y[i] = residual ? residual[i] + v : v;
-    }
-}
-
 extern "C" __global__ void norm_narrow(const float *x, const float *w, const float *residual,
                                        float *y, u64 groups, u32 width, float eps) {
+    begin();
     const u64 group = (u64(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
     if (group >= groups) return;
     const u32 lane = threadIdx.x % 32;
     const u64 at = group * width;
-    const float sum = warp_sum(squares(x + at, width, lane, 32));
-    write(x + at, w, residual ? residual + at : 0, y + at, width, lane, 32,
-          factor_of(sum, width, eps));
+    float v[16], sum = 0.0f;
+#pragma unroll
+    for (int n = 0; n < 16; n++) v[n] = lane + 32 * n < width ? x[at + lane + 32 * n] : 0.0f;
+#pragma unroll
+    for (int n = 0; n < 16; n++) sum = __fmaf_rn(v[n], v[n], sum);
+    const float factor = factor_of(warp_sum(sum), width, eps);
+#pragma unroll
+    for (int n = 0; n < 16; n++) {
+        const u32 i = lane + 32 * n;
+        if (i >= width) continue;
+        float out = v[n] * factor;
+        if (w) out = out * w[i];
+        y[at + i] = residual ? residual[at + i] + out : out;
+    }
+}
+
+template <int THREADS>
+__device__ __forceinline__ void wide(const float *x, const float *w, const float *residual, float *y,
+                                     u32 *codes, float2 *marks, u32 width, float eps) {
+    __shared__ float sums[THREADS / 32];
+    begin();
+    const u64 row = blockIdx.x, at = row * width;
+    const u32 thread = threadIdx.x, segments = (width + 255) / 256;
+    float v[PER], sum = 0.0f;
+#pragma unroll
+    for (int n = 0; n < PER; n++) {
+        const u32 i = thread + THREADS * n;
+        v[n] = i < width ? x[at + i] : 0.0f;
+    }
+#pragma unroll
+    for (int n = 0; n < PER; n++) sum = __fmaf_rn(v[n], v[n], sum);
+    sum = warp_sum(sum);
+    if (thread % 32 == 0) sums[thread / 32] = sum;
+    __syncthreads();
+    sum = thread % 32 < THREADS / 32 ? sums[thread % 32] : 0.0f;
+    const float factor = factor_of(warp_sum(sum), width, eps);
+#pragma unroll
+    for (int n = 0; n < PER; n++) {
+        const u32 i = thread + THREADS * n;
+        if (i < width) {
+            v[n] = v[n] * factor;
+            if (w) v[n] = v[n] * w[i];
+            if (residual) v[n] = residual[at + i] + v[n];
+            y[at + i] = v[n];
+        }
+        // A warp holds a whole block of 32, or none of it.
+        if (codes && i < segments * 256) {
+            quantise_block(i < width ? v[n] : 0.0f, codes, marks, row, segments, i / 32, i % 32);
+        }
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    norm_wide(const float *x, const float *w, const float *residual, float *y, u64 groups, u32 width,
-              float eps) {
-    __shared__ float sums[8];
-    const u64 at = u64(blockIdx.x) * width;
-    const float own = warp_sum(squares(x + at, width, threadIdx.x, 256));
-    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = own;
-    __syncthreads();
-    const float sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) +
-                      ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-    write(x + at, w, residual ? residual + at : 0, y + at, width, threadIdx.x, 256,
-          factor_of(sum, width, eps));
+    norm_wide_256(const float *x, const float *w, const float *residual, float *y, u32 *codes,
+                  float2 *marks, u32 width, float eps) {
+    wide<256>(x, w, residual, y, codes, marks, width, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(1024)
+    norm_wide_1024(const float *x, const float *w, const float *residual, float *y, u32 *codes,
+                   float2 *marks, u32 width, float eps) {
+    wide<1024>(x, w, residual, y, codes, marks, width, eps);
 }

@@ -8,23 +8,35 @@
 extern "C" __global__ void norm_rope(const float *x, const float *w, const float *sin,
                                      const float *cos, float *y, u32 rows, u32 cols, u32 width,
                                      float eps) {
+    begin();
     const u32 heads = cols / width, lane = threadIdx.x % 32, half = width / 2;
     const u64 group = (u64(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
     if (group >= u64(rows) * heads) return;
     const u64 row = group / heads;
     x += group * width;
     y += group * width;
-    sin += row * half;
-    cos += row * half;
-    float sum = 0.0f;
-#pragma unroll 4
-    for (u32 i = lane; i < width; i += 32) sum = __fmaf_rn(x[i], x[i], sum);
+    float v[16], sum = 0.0f;
+#pragma unroll
+    for (int n = 0; n < 16; n++) v[n] = lane + 32 * n < width ? x[lane + 32 * n] : 0.0f;
+#pragma unroll
+    for (int n = 0; n < 16; n++) sum = __fmaf_rn(v[n], v[n], sum);
+#pragma unroll
     for (int d = 16; d > 0; d /= 2) sum = sum + __shfl_xor_sync(~0u, sum, d);
     const float factor = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(sum, float(width)) + eps));
-#pragma unroll 4
-    for (u32 j = lane; j < half; j += 32) {
-        const float a = x[j] * factor * w[j], b = x[j + half] * factor * w[j + half];
-        y[j] = a * cos[j] - b * sin[j];
-        y[j + half] = b * cos[j] + a * sin[j];
+#pragma unroll
+    for (int n = 0; n < 16; n++) {
+        if (lane + 32 * n < width) v[n] = v[n] * factor * w[lane + 32 * n];
+    }
+    // The partner of a lane's number is the lane's own, half a head further on.
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+        const u32 j = lane + 32 * n;
+        if (j >= half) continue;
+        float b = 0.0f;
+#pragma unroll
+        for (int h = 1; h <= 8; h++) b = half == 32 * h ? v[(n + h) % 16] : b;
+        const float a = v[n], s = sin[row * half + j], c = cos[row * half + j];
+        y[j] = a * c - b * s;
+        y[j + half] = b * c + a * s;
     }
 }

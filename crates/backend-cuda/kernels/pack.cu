@@ -116,6 +116,7 @@ __device__ void pack_factors(const u8 *p, int b, int row, u8 *record) {
 // `to` starts as zeros.
 extern "C" __global__ void pack(const u8 *from, u8 *to, u64 first_row, u64 rows, u64 row_bytes,
                                 u32 height, u32 blocks) {
+    begin();
     const u32 segments = (blocks + 7) / 8, groups = (height + 31) / 32;
     const u64 n = u64(blockIdx.x) * blockDim.x + threadIdx.x;
     if (n >= rows * segments) return;

@@ -13,6 +13,7 @@ typedef u16 Element;
 // `to` starts as zeros. `from` is aligned to elements.
 extern "C" __global__ void pack_floats(const Element *from, Element *to, u64 first_row, u64 rows,
                                        u32 height, u32 cols) {
+    begin();
     const u64 n = u64(blockIdx.x) * blockDim.x + threadIdx.x;
     if (n >= rows * cols) return;
     const u64 absolute = first_row + n / cols, matrix = absolute / height, row = absolute % height;

@@ -6,6 +6,7 @@
 
 extern "C" __global__ void rope(float *x, const float *sin, const float *cos, u32 rows, u32 cols,
                                 u32 pairs) {
+    begin();
     const u64 n = u64(blockIdx.x) * blockDim.x + threadIdx.x;
     const u32 per_row = cols / 2;
     if (n >= u64(rows) * per_row) return;

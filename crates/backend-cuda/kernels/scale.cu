@@ -3,6 +3,7 @@
 #include "base.cuh"
 
 extern "C" __global__ void scale(float *x, const float *s, u64 n, u32 len) {
+    begin();
     const u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i < n) x[i] = x[i] * s[len == 1 ? 0 : i % len];
 }

@@ -6,6 +6,7 @@
 
 extern "C" __global__ void select(const float *x, float *y, u64 n, u32 cols, u32 stride, u32 first,
                                   const u32 *from, const u32 *to) {
+    begin();
     const u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i >= n) return;
     const u64 row = i / cols, k = i % cols;

@@ -20,10 +20,22 @@ pub(crate) struct Codes {
     pub(crate) marks: Buffer,
 }
 
+impl Codes {
+    /// Both buffers, or neither.
+    pub(crate) fn buffers(codes: Option<&Self>) -> (Option<&Buffer>, Option<&Buffer>) {
+        (codes.map(|c| &c.codes), codes.map(|c| &c.marks))
+    }
+}
+
 impl Act {
     pub(crate) fn new(rows: usize, cols: usize, data: Buffer) -> Self {
         assert!(cols > 0 && rows * cols * 4 <= data.bytes(), "{rows} rows of {cols}");
         Self { rows, cols, data, codes: OnceCell::new() }
+    }
+
+    /// The same, with the rounded form if it was made along with the values.
+    pub(crate) fn rounded(self, codes: Option<Codes>) -> Self {
+        Self { codes: codes.map_or_else(OnceCell::new, OnceCell::from), ..self }
     }
 
     /// Width of a row.

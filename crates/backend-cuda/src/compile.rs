@@ -42,9 +42,10 @@ pub enum KernelError {
 }
 
 /// Headers that kernels include.
-const HEADERS: [(&CStr, &str); 5] = [
+const HEADERS: [(&CStr, &str); 6] = [
     (c"base.cuh", include_str!("../kernels/base.cuh")),
     (c"math.cuh", include_str!("../kernels/math.cuh")),
+    (c"quantise.cuh", include_str!("../kernels/quantise.cuh")),
     (c"record.cuh", include_str!("../kernels/record.cuh")),
     (c"tensor.cuh", include_str!("../kernels/tensor.cuh")),
     (c"view.cuh", include_str!("../kernels/view.cuh")),

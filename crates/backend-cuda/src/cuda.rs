@@ -1,6 +1,7 @@
 //! The CUDA backend: ops as launches of kernels.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use lapidary_core::{Backend, DeviceError, Matrix, Rope, TokenId, Unsupported};
@@ -20,6 +21,10 @@ use crate::weight::{SEGMENT, Weight};
 
 /// Widths up to this are normed by one warp, wider ones by a block.
 const NARROW: usize = 512;
+/// Widths up to this are normed by 256 threads; see `PER` of kernels/norm.cu.
+const WIDE: usize = 12 * 256;
+/// The widest norm.
+const WIDEST: usize = 12 * 1024;
 
 /// One NVIDIA GPU.
 pub struct Cuda {
@@ -28,6 +33,8 @@ pub struct Cuda {
     kernels: Kernels,
     index: usize,
     profile: Mutex<Option<Profile>>,
+    /// Bit `i` says that some attention took up to `2^i` rows at once.
+    items: AtomicU32,
 }
 
 /// A vector of weights on the device.
@@ -81,13 +88,15 @@ impl Cuda {
             kernels: Kernels::new(compiler),
             index,
             profile: Mutex::new(None),
+            items: AtomicU32::new(0),
         };
         for kernel in [
             Kernel::Add,
             Kernel::Combine,
             Kernel::GeluMul,
             Kernel::Group,
-            Kernel::NormWide,
+            Kernel::NormWide256,
+            Kernel::Greedy,
             Kernel::NormRope,
             Kernel::Quantise,
             Kernel::Rope,
@@ -116,6 +125,16 @@ impl Cuda {
         self.device.wait();
         let profile = lock(&self.profile).take();
         profile.map_or_else(Vec::new, |profile| profile.timings(&self.device))
+    }
+
+    /// Whether attention that takes up to `2^exponent` rows at once has been asked for.
+    pub(crate) fn wants_items(&self, exponent: usize) -> bool {
+        self.items.load(Ordering::Relaxed) >> exponent & 1 == 1
+    }
+
+    /// Remembers that it has.
+    pub(crate) fn want_items(&self, exponent: usize) {
+        self.items.fetch_or(1 << exponent, Ordering::Relaxed);
     }
 
     /// Compiles and loads a kernel ahead of its first launch.
@@ -161,9 +180,8 @@ impl Cuda {
     /// The rounded form of an activation.
     pub(crate) fn codes<'a>(&self, x: &'a Act) -> &'a Codes {
         x.codes(|x| {
+            let codes = self.blank_codes(x.rows(), x.cols());
             let places = x.rows() * x.cols().div_ceil(SEGMENT) * 8;
-            let codes =
-                Codes { codes: self.pool.get(places * 32), marks: self.pool.get(places * 8) };
             let (rows, cols) = (x.rows() as u32, x.cols() as u32);
             let args = args![x.data, codes.codes, codes.marks, rows, cols];
             // SAFETY: there is a place for every block of every row, padded to whole segments.
@@ -175,18 +193,66 @@ impl Cuda {
     /// The norm of each group, times `w` if there is one, plus `residual` if there is one.
     fn norm(&self, x: &Act, width: usize, w: Option<&Buffer>, eps: f32, more: Option<&Act>) -> Act {
         assert!(x.cols().is_multiple_of(width), "{} columns are no groups of {width}", x.cols());
+        let residual = more.map(|act| &act.data);
+        if width > NARROW {
+            return self.norm_wide(x, width, w, eps, residual);
+        }
         let out = self.blank(x.rows(), x.cols());
         let groups = x.len() / width;
-        let (kernel, shape) = if width <= NARROW {
-            (Kernel::NormNarrow, Shape::each(groups * 32))
-        } else {
-            (Kernel::NormWide, Shape { grid: (groups as u32, 1), block: 256, shared: 0 })
-        };
-        let residual = more.map(|act| &act.data);
         let args = args![x.data, w, residual, out.data, groups as u64, width as u32, eps];
         // SAFETY: all activations have `groups` groups of `width`, `w` has `width` values.
-        unsafe { self.launch(kernel, ANY, shape, &args) };
+        unsafe { self.launch(Kernel::NormNarrow, ANY, Shape::each(groups * 32), &args) };
         out
+    }
+
+    /// Likewise, for groups that take a block each. A sum is not rounded for matrices: nothing
+    /// multiplies with the residual stream before its next norm.
+    fn norm_wide(
+        &self,
+        x: &Act,
+        width: usize,
+        w: Option<&Buffer>,
+        eps: f32,
+        residual: Option<&Buffer>,
+    ) -> Act {
+        let (kernel, block) = match width {
+            ..=WIDE => (Kernel::NormWide256, 256),
+            ..=WIDEST => (Kernel::NormWide1024, 1024),
+            _ => panic!("norms reach over at most {WIDEST} columns, not {width}"),
+        };
+        let out = self.blank(x.rows(), x.cols());
+        let rounded = width == x.cols() && width.is_multiple_of(32) && residual.is_none();
+        let codes = rounded.then(|| self.blank_codes(x.rows(), width));
+        let shape = Shape { grid: ((x.len() / width) as u32, 1), block, shared: 0 };
+        let (list, marks) = Codes::buffers(codes.as_ref());
+        let args = args![x.data, w, residual, out.data, list, marks, width as u32, eps];
+        // SAFETY: a block per group; `w` has `width` values; codes have a place for every block.
+        unsafe { self.launch(kernel, ANY, shape, &args) };
+        out.rounded(codes)
+    }
+
+    /// Room for the rounded form of rows.
+    pub(crate) fn blank_codes(&self, rows: usize, cols: usize) -> Codes {
+        let places = rows * cols.div_ceil(SEGMENT) * 8;
+        Codes { codes: self.pool.get(places * 32), marks: self.pool.get(places * 8) }
+    }
+
+    /// The index of each row's largest number, the lowest among equals. Brings four bytes a row
+    /// to the host instead of a row.
+    ///
+    /// # Errors
+    /// The device failed at or before this point.
+    pub fn greedy(&self, x: &Act) -> Result<Vec<TokenId>, DeviceError> {
+        let picks = self.pool.get(4 * x.rows());
+        let shape = Shape { grid: (x.rows() as u32, 1), block: 1024, shared: 0 };
+        let args = args![x.data, picks, x.cols() as u32];
+        // SAFETY: a block per row, a pick for each.
+        unsafe { self.launch(Kernel::Greedy, ANY, shape, &args) };
+        let bits = picks.read(x.rows());
+        match self.device.fault() {
+            Some(reason) => Err(DeviceError(reason)),
+            None => Ok(bits.into_iter().map(|pick| TokenId(pick.to_bits())).collect()),
+        }
     }
 
     /// `y[to[i]] = x[from[i]][first..first + cols]`.
@@ -213,12 +279,17 @@ impl Cuda {
         (cols, stride, offset): (usize, usize, usize),
     ) -> Act {
         let out = self.blank(gate.rows(), cols);
+        let codes = cols.is_multiple_of(32).then(|| self.blank_codes(out.rows(), cols));
+        let padded = if codes.is_some() { cols.next_multiple_of(SEGMENT) } else { cols };
         let up = Arg::Address(up.data.address() + 4 * offset as u64);
-        let n = out.len() as u64;
-        let args = args![gate.data, up, out.data, n, cols as u32, stride as u32];
-        // SAFETY: both inputs have the output's rows, `stride` apart, with `cols` columns each.
-        unsafe { self.launch(Kernel::GeluMul, ANY, Shape::each(out.len()), &args) };
-        out
+        let shape = Shape::each(out.rows() * padded);
+        let (list, marks) = Codes::buffers(codes.as_ref());
+        let [rows, cols, padded, stride] = [out.rows(), cols, padded, stride].map(|n| n as u32);
+        let args = args![gate.data, up, out.data, list, marks, rows, cols, padded, stride];
+        // SAFETY: both inputs have the output's rows, `stride` apart, with `cols` columns each;
+        // codes have a place for every block of whole segments.
+        unsafe { self.launch(Kernel::GeluMul, ANY, shape, &args) };
+        out.rounded(codes)
     }
 }
 

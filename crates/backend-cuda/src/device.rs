@@ -1,8 +1,10 @@
 //! The driver's calls: the one place that speaks to CUDA.
 //!
-//! A [`Device`] is a context with one stream. Everything is issued to that stream, so work runs in
-//! the order in which it was issued, and memory that is freed here may be used at once by what is
-//! issued later. The first failure is kept; after it nothing more is issued.
+//! A [`Device`] is a context with one stream. Everything runs in the order in which it was asked
+//! for, and memory that is freed here may be used at once by what is asked for later. The first
+//! failure is kept; after it nothing more is issued.
+//!
+//! Launches wait in a queue (see [`Queue`]) until it is full or something else is asked for.
 
 use std::ffi::{CString, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use cudarc::driver::{result, sys};
 
 use crate::OpenError;
+use crate::queue::{Graph, Launch, Queue, Ready};
 
 /// The least CUDA version of the driver, as the driver counts them.
 const NEEDED_DRIVER: i32 = 12_000;
@@ -26,23 +29,36 @@ pub(crate) struct Device {
     /// Shared memory that one block may use, in bytes.
     pub(crate) shared_bytes: u32,
     fault: Mutex<Option<String>>,
-    staging: Mutex<Staging>,
+    queue: Mutex<Queue>,
+    /// Results come back through it.
+    results: Mutex<Staging>,
+    /// Lists go out through it.
+    lists: Mutex<Staging>,
 }
 
-/// Page-locked host memory through which results come back.
+/// Page-locked host memory.
 struct Staging {
     at: *mut c_void,
     bytes: usize,
+    /// Bytes from the start that copies under way may still read.
+    used: usize,
 }
 
-// SAFETY: contexts, streams and page-locked memory may be used from any thread; `staging` is
-// behind a lock.
+impl Staging {
+    const NONE: Self = Self { at: std::ptr::null_mut(), bytes: 0, used: 0 };
+}
+
+/// Bytes of lists that can be under way at once.
+const LISTS: usize = 4 << 20;
+
+// SAFETY: contexts, streams and page-locked memory may be used from any thread; staging memory and
+// the queue's graphs are behind locks.
 unsafe impl Send for Device {}
 // SAFETY: as above; every call that issues work makes the context current on its own thread.
 unsafe impl Sync for Device {}
 
 /// A kernel that is ready to run.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Function(sys::CUfunction);
 
 // SAFETY: a function belongs to a module that is never unloaded and may be launched from any
@@ -89,7 +105,7 @@ impl From<&f32> for Arg {
 }
 
 /// How many blocks of how many threads, with how many bytes of shared memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Shape {
     pub(crate) grid: (u32, u32),
     pub(crate) block: u32,
@@ -156,7 +172,9 @@ impl Device {
             capability,
             shared_bytes,
             fault: Mutex::new(None),
-            staging: Mutex::new(Staging { at: std::ptr::null_mut(), bytes: 0 }),
+            queue: Mutex::default(),
+            results: Mutex::new(Staging::NONE),
+            lists: Mutex::new(Staging::NONE),
         })
     }
 
@@ -198,6 +216,7 @@ impl Device {
     /// # Safety
     /// `address` comes from [`allocate`](Self::allocate) and nothing issued later uses it.
     pub(crate) unsafe fn free(&self, address: u64) {
+        self.flush();
         // SAFETY: passed on; a context that is gone took its memory with it, so a failure to free
         // leaves nothing to do.
         let _ = unsafe {
@@ -215,12 +234,43 @@ impl Device {
     /// # Safety
     /// `bytes.len()` bytes at `to` belong to the caller.
     pub(crate) unsafe fn write(&self, to: u64, bytes: &[u8]) {
-        if !bytes.is_empty() {
+        self.flush();
+        if bytes.is_empty() {
+            return;
+        }
+        let mut lists = lock(&self.lists);
+        if bytes.len() > LISTS / 4 || !self.make_room(&mut lists, bytes.len()) {
             // SAFETY: passed on. The driver takes ordinary host memory in before it returns.
             self.issue("copy to the device", || unsafe {
                 result::memcpy_htod_async(to, bytes, self.stream)
             });
+            return;
         }
+        // SAFETY: there is room from `used` on, which no copy under way reads; the rest is passed
+        // on.
+        self.issue("copy to the device", || unsafe {
+            let at = lists.at.cast::<u8>().add(lists.used);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len());
+            let staged = std::slice::from_raw_parts(at, bytes.len());
+            result::memcpy_htod_async(to, staged, self.stream)
+        });
+        lists.used += bytes.len().next_multiple_of(16);
+    }
+
+    /// Whether `lists` has room for `bytes` more, which it has after everything under way is done.
+    fn make_room(&self, lists: &mut Staging, bytes: usize) -> bool {
+        if lists.at.is_null() {
+            // SAFETY: plain allocation; freed when the device is dropped.
+            let fresh = self.issue("page-lock memory", || unsafe { result::malloc_host(LISTS, 0) });
+            let Some(fresh) = fresh else { return false };
+            *lists = Staging { at: fresh, bytes: LISTS, used: 0 };
+        }
+        if lists.used + bytes > lists.bytes {
+            // SAFETY: the stream lives as long as `self`.
+            self.issue("finish", || unsafe { result::stream::synchronize(self.stream) });
+            lists.used = 0;
+        }
+        true
     }
 
     /// Fills with zeros.
@@ -228,6 +278,7 @@ impl Device {
     /// # Safety
     /// `bytes` bytes at `to` belong to the caller.
     pub(crate) unsafe fn zero(&self, to: u64, bytes: usize) {
+        self.flush();
         if bytes > 0 {
             // SAFETY: passed on.
             self.issue("clear memory", || unsafe {
@@ -241,11 +292,11 @@ impl Device {
     /// # Safety
     /// `count` floats at `from` belong to the caller.
     pub(crate) unsafe fn read(&self, from: u64, count: usize) -> Vec<f32> {
-        let mut staging = lock(&self.staging);
+        self.flush();
+        let mut staging = lock(&self.results);
         let bytes = count * size_of::<f32>();
         if staging.bytes < bytes {
-            let old = std::mem::replace(&mut staging.at, std::ptr::null_mut());
-            staging.bytes = 0;
+            let old = std::mem::replace(&mut *staging, Staging::NONE).at;
             // SAFETY: the old memory is not in use: every copy into it was waited for.
             let fresh = self.issue("page-lock memory", || unsafe {
                 if !old.is_null() {
@@ -254,7 +305,7 @@ impl Device {
                 result::malloc_host(bytes, 0)
             });
             let Some(fresh) = fresh else { return Vec::new() };
-            *staging = Staging { at: fresh, bytes };
+            *staging = Staging { at: fresh, bytes, used: 0 };
         }
         // SAFETY: `staging` holds `bytes` bytes, aligned to pages, that nobody else uses while it
         // is locked; the copy has ended when the stream has been waited for.
@@ -264,6 +315,7 @@ impl Device {
                 result::memcpy_dtoh_async(place, from, self.stream)?;
                 result::stream::synchronize(self.stream)
             });
+            lock(&self.lists).used = 0;
             match done {
                 Some(()) => {
                     std::slice::from_raw_parts(staging.at.cast_const().cast::<f32>(), count)
@@ -274,10 +326,12 @@ impl Device {
         }
     }
 
-    /// Waits for everything issued.
+    /// Waits for everything asked for.
     pub(crate) fn wait(&self) {
+        self.flush();
         // SAFETY: the stream lives as long as `self`.
         self.issue("finish", || unsafe { result::stream::synchronize(self.stream) });
+        lock(&self.lists).used = 0;
     }
 
     /// Loads a compiled module and finds its functions.
@@ -301,39 +355,105 @@ impl Device {
         }
     }
 
-    /// Launches a kernel.
+    /// Asks for a kernel to be launched.
     ///
     /// # Safety
     /// The arguments are those of the kernel's signature, and it stays inside what they name.
     pub(crate) unsafe fn launch(&self, function: Function, shape: Shape, args: &[Arg]) {
-        let mut values: Vec<*mut c_void> = Vec::with_capacity(args.len());
-        for arg in args {
-            let value: *const c_void = match arg {
-                Arg::Address(v) | Arg::Long(v) => std::ptr::from_ref(v).cast(),
-                Arg::Int(v) => std::ptr::from_ref(v).cast(),
-                Arg::Float(v) => std::ptr::from_ref(v).cast(),
-            };
-            values.push(value.cast_mut());
+        let Shape { grid: (x, y), .. } = shape;
+        if x > 0 && y > 0 && lock(&self.queue).push(Launch::new(function, shape, args)) {
+            self.flush();
         }
-        let Shape { grid: (x, y), block, shared } = shape;
-        if x == 0 || y == 0 {
-            return;
+    }
+
+    /// Issues what waits in the queue, as one graph if it has been issued before.
+    pub(crate) fn flush(&self) {
+        let mut queue = lock(&self.queue);
+        match queue.take() {
+            Ready::Nothing => {}
+            Ready::Known(graph) => {
+                // SAFETY: the graph was made for this stream's context and is never destroyed
+                // while the queue knows it.
+                self.issue("launch a graph", || unsafe {
+                    result::graph::launch(graph.0, self.stream)
+                });
+            }
+            Ready::New(launches) => {
+                launches.iter().for_each(|launch| self.launch_now(launch));
+            }
+            Ready::SeenBefore(key, launches) => match self.capture(&launches) {
+                Some(graph) => {
+                    // SAFETY: as above.
+                    self.issue("launch a graph", || unsafe {
+                        result::graph::launch(graph.0, self.stream)
+                    });
+                    for old in queue.keep(key, launches, graph) {
+                        // SAFETY: the queue no longer knows it; the driver lets a launched graph
+                        // run to its end.
+                        self.issue("drop a graph", || unsafe {
+                            result::graph::exec_destroy(old.0)
+                        });
+                    }
+                }
+                None => launches.iter().for_each(|launch| self.launch_now(launch)),
+            },
         }
-        // SAFETY: passed on; the driver copies the arguments before it returns.
+    }
+
+    /// Launches a kernel at once, letting it start while the one before still runs.
+    fn launch_now(&self, launch: &Launch) {
+        let mut args = launch.args();
+        let mut attribute = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let Shape { grid: (x, y), block, shared } = launch.shape;
+        let config = sys::CUlaunchConfig {
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: 1,
+            blockDimX: block,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: shared,
+            hStream: self.stream,
+            attrs: &raw mut attribute,
+            numAttrs: u32::from(self.capability.0 >= 9),
+        };
+        // SAFETY: whoever asked for the launch vouched for its arguments; the driver copies them
+        // before it returns. Kernels wait for their inputs themselves.
         self.issue("launch a kernel", || unsafe {
-            result::launch_kernel(
-                function.0,
-                (x, y, 1),
-                (block, 1, 1),
-                shared,
-                self.stream,
-                &mut values,
-            )
+            let none = std::ptr::null_mut();
+            sys::cuLaunchKernelEx(&raw const config, launch.function.0, args.as_mut_ptr(), none)
+                .result()
         });
+    }
+
+    /// Makes a graph of launches, without running them.
+    fn capture(&self, launches: &[Launch]) -> Option<Graph> {
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream lives as long as `self`; nothing but launches happens meanwhile.
+        self.issue("start a graph", || unsafe {
+            result::stream::begin_capture(self.stream, mode)
+        })?;
+        launches.iter().for_each(|launch| self.launch_now(launch));
+        // SAFETY: a capture is under way.
+        let graph = self.issue("end a graph", || unsafe {
+            result::stream::end_capture(self.stream)
+        })?;
+        let mut made = std::ptr::null_mut();
+        // SAFETY: the graph was just made; it is not needed any more once instantiated.
+        self.issue("make a graph", || unsafe {
+            sys::cuGraphInstantiateWithFlags(&raw mut made, graph, 0).result()?;
+            result::graph::destroy(graph)
+        })?;
+        Some(Graph(made))
     }
 
     /// Marks this moment of the stream.
     pub(crate) fn moment(&self) -> Option<Moment> {
+        self.flush();
         self.issue("mark a moment", || {
             let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT)?;
             // SAFETY: the event was just made, the stream lives as long as `self`.
@@ -356,13 +476,13 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        let staging = lock(&self.staging).at;
+        let staging = [lock(&self.results).at, lock(&self.lists).at];
         // SAFETY: nothing else holds the context; failures on the way out have no remedy.
         unsafe {
             let _ = result::ctx::set_current(self.context);
             let _ = result::stream::synchronize(self.stream);
-            if !staging.is_null() {
-                let _ = result::free_host(staging);
+            for memory in staging.into_iter().filter(|memory| !memory.is_null()) {
+                let _ = result::free_host(memory);
             }
             let _ = result::stream::destroy(self.stream);
             let _ = result::primary_ctx::release(self.handle);

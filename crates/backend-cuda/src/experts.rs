@@ -10,7 +10,7 @@ use crate::weight::Weight;
 
 /// Most rows whose experts are visited one by one, without sorting.
 const MOST_DIRECT: usize = 4;
-/// Most experts that can be sorted by one block.
+/// Most experts that kernels/route.cu and group.cu serve.
 const MOST_EXPERTS: usize = 1024;
 
 /// For each row, `k` experts in ascending order and how much of each.
@@ -36,10 +36,11 @@ impl Routes {
     pub(crate) fn choose(cuda: &Cuda, logits: &Act, per_expert: &Vector, k: usize) -> Self {
         let (rows, count) = (logits.rows(), logits.cols());
         assert_eq!(count, per_expert.len, "one logit per expert");
-        assert!(k > 0 && k <= count, "{k} of {count} experts");
+        assert!(k > 0 && k <= count && k <= 32, "{k} of {count} experts; 32 at most");
+        assert!(count <= MOST_EXPERTS, "{count} experts are more than {MOST_EXPERTS}");
         let words = || cuda.pool.get(rows * k * 4);
         let routes = Self { rows, k, experts: words(), weights: words() };
-        let shape = Shape { grid: (rows as u32, 1), block: 32, shared: 8 * count as u32 };
+        let shape = Shape { grid: (rows as u32, 1), block: 32, shared: 0 };
         let (count, k) = (count as u32, k as u32);
         let args =
             args![logits.data, per_expert.data, routes.experts, routes.weights, count, k];
@@ -53,8 +54,7 @@ impl Routes {
         let pairs = self.rows * self.k;
         let direct = self.rows <= MOST_DIRECT
             || gate_up.format.is_float()
-            || down.format.is_float()
-            || gate_up.stack > MOST_EXPERTS;
+            || down.format.is_float();
         let groups = (!direct).then(|| self.group(cuda, gate_up.stack));
 
         let both = cuda.blank(pairs, gate_up.rows);

@@ -33,10 +33,14 @@ kernels! {
     "attend.cu": Attend = "attend";
     "attend_merge.cu": AttendMerge = "attend_merge";
     "attend_plain.cu": AttendPlain = "attend_plain";
+    "attend_tensor.cu":
+        AttendTensor1 = "attend_tensor_1", AttendTensor2 = "attend_tensor_2",
+        AttendTensor4 = "attend_tensor_4";
     "combine.cu": Combine = "combine";
     "embed.cu": Embed = "embed";
     "embed_floats.cu": EmbedFloats = "embed_floats";
     "gelu_mul.cu": GeluMul = "gelu_mul";
+    "greedy.cu": Greedy = "greedy";
     "group.cu": Group = "group";
     "kv_copy.cu": KvCopy = "kv_copy";
     "kv_write.cu": KvWrite = "kv_write";
@@ -48,7 +52,9 @@ kernels! {
     "matmul_rows.cu":
         Rows1 = "matmul_rows_1", Rows2 = "matmul_rows_2", Rows3 = "matmul_rows_3",
         Rows4 = "matmul_rows_4";
-    "norm.cu": NormNarrow = "norm_narrow", NormWide = "norm_wide";
+    "norm.cu":
+        NormNarrow = "norm_narrow", NormWide256 = "norm_wide_256",
+        NormWide1024 = "norm_wide_1024";
     "norm_rope.cu": NormRope = "norm_rope";
     "pack.cu": Pack = "pack";
     "pack_floats.cu": PackFloats = "pack_floats";

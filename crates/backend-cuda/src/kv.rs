@@ -6,14 +6,17 @@ use lapidary_core::{Code, KvKernels, KvLayerSpec, LayerPlan, Regime, SlotId, Uns
 
 use crate::act::Act;
 use crate::cuda::{Cuda, args};
-use crate::device::Shape;
+use crate::device::{Arg, Shape};
 use crate::kernels::{ANY, Kernel};
 use crate::pool::Buffer;
+use crate::weight::SEGMENT;
 
 /// Positions of one partial result; `STRETCH` of kernels/view.cuh.
 const STRETCH: u32 = 128;
-/// Most pairs of a row and a head that one block attends; `PAIRS` of kernels/attend.cu.
+/// Most pairs of a row and a head that a block of kernels/attend.cu takes; its `PAIRS`.
 const PAIRS: usize = 8;
+/// Pairs of one tile of kernels/attend_tensor.cu.
+const TILE: usize = 16;
 /// Threads of a block of `attend_plain`, and positions it takes at once.
 const PLAIN_THREADS: u32 = 128;
 
@@ -53,17 +56,36 @@ impl Element {
 /// The reads and writes of a step's rows on the device.
 pub struct Plan {
     views: Vec<View>,
-    /// `{slot, entry}` per row.
-    writes: Buffer,
-    /// See `View` of kernels/view.cuh.
-    on_device: Buffer,
-    lineages: Buffer,
-    /// Partial results per row.
-    counts: Buffer,
+    /// The longest run of neighbouring rows of one chain.
+    longest: usize,
     /// Partial results in all.
     partials: usize,
-    /// Work for blocks that attend 1, 2, 4 or 8 rows at once, made when first needed.
-    items: [OnceCell<(Buffer, usize)>; 4],
+    lists: Lists,
+    /// Work for blocks that attend up to `2^i` rows at once, made when first needed.
+    items: [OnceCell<(Buffer, usize)>; EXPONENTS],
+}
+
+/// Blocks take up to 64 rows at once.
+const EXPONENTS: usize = 7;
+
+/// What the kernels read of a plan, in one buffer.
+struct Lists {
+    buffer: Buffer,
+    /// Where each list begins, in bytes: `{slot, entry}` per row; lineages; partial results per
+    /// row. What kernels/view.cuh calls views comes first.
+    writes: u64,
+    lineages: u64,
+    counts: u64,
+}
+
+impl Lists {
+    fn views(&self) -> Arg {
+        Arg::Address(self.buffer.address())
+    }
+
+    fn at(&self, offset: u64) -> Arg {
+        Arg::Address(self.buffer.address() + offset)
+    }
 }
 
 /// The stretches that a row's visible positions fall into: the first, and how many.
@@ -77,9 +99,14 @@ fn stretches(view: &View) -> (u32, u32) {
     (first / STRETCH, end.div_ceil(STRETCH) - first / STRETCH)
 }
 
+/// Whether two neighbouring rows may share a block.
+fn chain(a: &View, b: &View) -> bool {
+    a.slot == b.slot && a.lineage.is_empty() && b.lineage.is_empty()
+}
+
 impl Plan {
     fn upload(cuda: &Cuda, plan: LayerPlan) -> Self {
-        let mut words = Vec::with_capacity(8 * plan.views.len());
+        let mut words = Vec::with_capacity(11 * plan.views.len());
         let (mut lineages, mut counts) = (Vec::<u32>::new(), Vec::new());
         let mut partials = 0;
         for view in &plan.views {
@@ -91,26 +118,34 @@ impl Plan {
             counts.push(count);
             partials += count;
         }
-        let writes: Vec<u32> =
-            plan.writes.iter().flat_map(|(slot, entry)| [slot.0, *entry]).collect();
-        Self {
+        let writes = 4 * words.len() as u64;
+        words.extend(plan.writes.iter().flat_map(|(slot, entry)| [slot.0, *entry]));
+        let counts_at = 4 * words.len() as u64;
+        words.extend(counts);
+        let lineages_at = 4 * words.len() as u64;
+        words.extend(lineages);
+        let longest = plan.views.chunk_by(chain).map(<[View]>::len).max().unwrap_or(0);
+        let buffer = cuda.list(&words);
+        let lists = Lists { buffer, writes, lineages: lineages_at, counts: counts_at };
+        let plan = Self {
             views: plan.views,
-            writes: cuda.list(&writes),
-            on_device: cuda.list(&words),
-            lineages: cuda.list(&lineages),
-            counts: cuda.list(&counts),
+            longest,
             partials: partials as usize,
+            lists,
             items: Default::default(),
+        };
+        // What earlier plans needed is made now: a list that goes out between launches would cut
+        // them in two.
+        for exponent in (0..EXPONENTS).filter(|e| cuda.wants_items(*e)) {
+            plan.items(cuda, exponent);
         }
+        plan
     }
 
     /// `{first row, rows, stretch, 0}` for blocks that take up to `2^exponent` rows, and how many
-    /// there are. Rows share a block if they are neighbours of one chain.
+    /// there are.
     fn items(&self, cuda: &Cuda, exponent: usize) -> &(Buffer, usize) {
         self.items[exponent].get_or_init(|| {
-            let chain = |a: &View, b: &View| {
-                a.slot == b.slot && a.lineage.is_empty() && b.lineage.is_empty()
-            };
             let (mut words, mut first) = (Vec::new(), 0);
             for run in self.views.chunk_by(chain) {
                 for rows in run.chunks(1 << exponent) {
@@ -138,9 +173,18 @@ impl KvKernels for Cuda {
         cells: usize,
     ) -> Result<Store, Unsupported> {
         let element = Element::of(regime)?;
-        let kernels = [Kernel::KvWrite, Kernel::KvCopy, Kernel::AttendMerge];
-        let attends = [Kernel::Attend, Kernel::AttendPlain].map(|kernel| (kernel, element as u32));
-        for (kernel, format) in kernels.map(|kernel| (kernel, ANY)).into_iter().chain(attends) {
+        let attend = match element {
+            Element::F32 => Kernel::Attend,
+            Element::F16 => Kernel::AttendTensor1,
+        };
+        let format = element as u32;
+        for (kernel, format) in [
+            (Kernel::KvCopy, ANY),
+            (Kernel::AttendMerge, ANY),
+            (Kernel::KvWrite, format),
+            (Kernel::AttendPlain, format),
+            (attend, format),
+        ] {
             self.prepare(kernel, format).map_err(|e| Unsupported(e.to_string()))?;
         }
         let bytes = slots * spec.heads * cells * spec.width * element.bytes() as usize;
@@ -169,15 +213,18 @@ impl KvKernels for Cuda {
 
     fn write(&self, store: &mut Store, plan: &Plan, k: &Act, v: &Act) {
         let KvLayerSpec { heads, width, .. } = store.spec;
-        for (cells, x) in [(&store.keys, k), (&store.values, v)] {
+        for x in [k, v] {
             assert_eq!((x.rows(), x.cols()), (plan.views.len(), heads * width), "rows to store");
-            let (rows, heads, width) = (x.rows() as u32, heads as u32, width as u32);
-            let (count, bytes) = (store.cells as u32, store.element.bytes());
-            let args = args![x.data, cells, plan.writes, rows, heads, width, count, bytes];
-            // SAFETY: one thread per number; entries are taken modulo the cells, and the cache
-            // names no slot that was not reserved.
-            unsafe { self.launch(Kernel::KvWrite, ANY, Shape::each(x.len()), &args) };
         }
+        let [rows, heads, width, count] =
+            [k.rows(), heads, width, store.cells].map(|n| n as u32);
+        let writes = plan.lists.at(plan.lists.writes);
+        let args =
+            args![k.data, v.data, store.keys, store.values, writes, rows, heads, width, count];
+        let shape = Shape::each(k.len());
+        // SAFETY: one thread per number; entries are taken modulo the cells, and the cache names
+        // no slot that was not reserved.
+        unsafe { self.launch(Kernel::KvWrite, store.element as u32, shape, &args) };
     }
 
     fn attend(&self, store: &Store, plan: &Plan, q: &Act) -> Act {
@@ -188,11 +235,14 @@ impl KvKernels for Cuda {
             "{} query columns over {heads} heads of {width}",
             q.cols()
         );
-        if width.is_multiple_of(64) && width <= 512 {
-            attend(self, store, plan, q)
-        } else {
-            self.attend_plain(store, plan, q)
+        if !width.is_multiple_of(64) || width > 512 {
+            return self.attend_plain(store, plan, q);
         }
+        let work = match store.element {
+            Element::F32 => Pieces::plain(q.cols() / width / heads),
+            Element::F16 => Pieces::tensor(self, store, plan, q.cols() / width / heads),
+        };
+        attend(self, store, plan, q, &work)
     }
 
     fn copy(&self, store: &mut Store, slot: SlotId, from: u32, to: u32) {
@@ -222,8 +272,9 @@ impl Cuda {
         };
         let (heads, width, cells) = (heads as u32, width as u32, store.cells as u32);
         let (keys, values) = (&store.keys, &store.values);
+        let (views, lineages) = (plan.lists.views(), plan.lists.at(plan.lists.lineages));
         let args = args![
-            q.data, keys, values, plan.on_device, plan.lineages, out.data, heads, width, cells
+            q.data, keys, values, views, lineages, out.data, heads, width, cells
         ];
         // SAFETY: a block per row and query head; a view per row; entries modulo the cells.
         unsafe { self.launch(Kernel::AttendPlain, store.element as u32, shape, &args) };
@@ -231,33 +282,82 @@ impl Cuda {
     }
 }
 
-fn attend(cuda: &Cuda, store: &Store, plan: &Plan, q: &Act) -> Act {
+/// How attention is cut into blocks.
+struct Pieces {
+    kernel: Kernel,
+    /// Query heads that a block takes at once.
+    per: usize,
+    /// It takes up to `2^exponent` rows.
+    exponent: usize,
+    /// Bytes of shared memory, given the width of a head.
+    shared: fn(usize, usize) -> usize,
+    tiles: usize,
+}
+
+impl Pieces {
+    /// For `group` query heads to a key-value head, without tensor cores.
+    fn plain(group: usize) -> Self {
+        let per = group.min(PAIRS);
+        let exponent = (PAIRS / per).ilog2() as usize;
+        let shared = |width, _| 4 * (PAIRS * width + (PAIRS + 1) * STRETCH as usize + 2048);
+        Self { kernel: Kernel::Attend, per, exponent, shared, tiles: 0 }
+    }
+
+    /// With tensor cores: more tiles a block for long runs of rows, as far as they fit.
+    fn tensor(cuda: &Cuda, store: &Store, plan: &Plan, group: usize) -> Self {
+        let stretch = STRETCH as usize;
+        let shared: fn(usize, usize) -> usize =
+            |width, tiles| tiles * (64 * width + TILE * STRETCH as usize * 8) + 4 * STRETCH as usize;
+        // A little shared memory is used by the kernel itself.
+        let most = cuda.device.shared_bytes as usize - 4096;
+        let wanted = plan.longest.min(stretch / 2) * group;
+        let (tiles, kernel) = [
+            (4, Kernel::AttendTensor4),
+            (2, Kernel::AttendTensor2),
+            (1, Kernel::AttendTensor1),
+        ]
+        .into_iter()
+        .find(|(tiles, _)| {
+            shared(store.spec.width, *tiles) <= most && (*tiles == 1 || wanted > tiles * TILE / 2)
+        })
+        .unwrap_or((1, Kernel::AttendTensor1));
+        let per = group.min(TILE * tiles);
+        let exponent = (TILE * tiles / per).ilog2() as usize;
+        Self { kernel, per, exponent: exponent.min(EXPONENTS - 1), shared, tiles }
+    }
+}
+
+fn attend(cuda: &Cuda, store: &Store, plan: &Plan, q: &Act, work: &Pieces) -> Act {
     let KvLayerSpec { heads, width, .. } = store.spec;
     let query_heads = q.cols() / width;
     let group = query_heads / heads;
-    let per = group.min(PAIRS);
-    let exponent = (PAIRS / per).ilog2() as usize;
-    let (items, count) = plan.items(cuda, exponent);
+    cuda.want_items(work.exponent);
+    let (items, count) = plan.items(cuda, work.exponent);
     let partials = cuda.pool.get(plan.partials * q.cols() * 4);
     let marks = cuda.pool.get(plan.partials * query_heads * 8);
     let shape = Shape {
-        grid: (*count as u32, (heads * group.div_ceil(per)) as u32),
+        grid: (*count as u32, (heads * group.div_ceil(work.per)) as u32),
         block: 256,
-        shared: 4 * (PAIRS * width + PAIRS * STRETCH as usize + 2048 + STRETCH as usize) as u32,
+        shared: (work.shared)(width, work.tiles) as u32,
     };
-    let [h, qh, w, c, p] = [heads, query_heads, width, store.cells, per].map(|n| n as u32);
-    let (keys, values, views) = (&store.keys, &store.values, &plan.on_device);
-    let args = args![
-        q.data, keys, values, views, plan.lineages, items, partials, marks, h, qh, w, c, p
-    ];
+    let [h, qh, w, c, p] = [heads, query_heads, width, store.cells, work.per].map(|n| n as u32);
+    let (views, lineages) = (plan.lists.views(), plan.lists.at(plan.lists.lineages));
+    let (keys, values) = (&store.keys, &store.values);
+    let args =
+        args![q.data, keys, values, views, lineages, items, partials, marks, h, qh, w, c, p];
     // SAFETY: a block per item and set of query heads; every row of an item has a partial result
     // for each stretch in which it sees anything; shared memory is what the kernel asks for.
-    unsafe { cuda.launch(Kernel::Attend, store.element as u32, shape, &args) };
+    unsafe { cuda.launch(work.kernel, store.element as u32, shape, &args) };
 
     let out = cuda.blank(q.rows(), q.cols());
+    let codes = cuda.blank_codes(q.rows(), q.cols());
     let shape = Shape { grid: (q.rows() as u32, qh), block: w, shared: 0 };
-    let args = args![partials, marks, views, plan.counts, out.data, w];
-    // SAFETY: a thread per column; every partial result that is counted has been written.
+    let (counts, segments) = (plan.lists.at(plan.lists.counts), q.cols().div_ceil(SEGMENT) as u32);
+    let args = args![
+        partials, marks, views, counts, out.data, codes.codes, codes.marks, w, segments
+    ];
+    // SAFETY: a thread per column; every partial result that is counted has been written; codes
+    // have a place for every block of whole segments.
     unsafe { cuda.launch(Kernel::AttendMerge, ANY, shape, &args) };
-    out
+    out.rounded(Some(codes))
 }

@@ -18,6 +18,7 @@ mod matmul;
 mod open;
 mod pool;
 mod profile;
+mod queue;
 mod turn;
 mod weight;
 

@@ -1,7 +1,7 @@
 //! Device memory that is reused: a step's buffers are the last step's, so that a steady engine
 //! asks the driver for nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use crate::device::{Device, lock};
@@ -9,7 +9,9 @@ use crate::device::{Device, lock};
 /// Free memory, by size.
 pub(crate) struct Pool {
     device: Arc<Device>,
-    free: Mutex<BTreeMap<usize, Vec<u64>>>,
+    /// The lowest address is taken first: equal steps then get equal addresses, which is what
+    /// lets them be replayed.
+    free: Mutex<BTreeMap<usize, BTreeSet<u64>>>,
 }
 
 /// Memory on the device, returned to its pool when dropped. Work is issued in order, so whoever
@@ -29,7 +31,7 @@ impl Pool {
     /// At least `bytes` bytes of anything, or `None` if the device is full.
     pub(crate) fn try_get(self: &Arc<Self>, bytes: usize) -> Option<Buffer> {
         let size = size_class(bytes);
-        let kept = lock(&self.free).get_mut(&size).and_then(Vec::pop);
+        let kept = lock(&self.free).get_mut(&size).and_then(BTreeSet::pop_first);
         let fresh = || {
             self.device.allocate(size).or_else(|| {
                 self.trim();
@@ -101,7 +103,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if self.address != 0 {
-            lock(&self.pool.free).entry(self.size).or_default().push(self.address);
+            lock(&self.pool.free).entry(self.size).or_default().insert(self.address);
         }
     }
 }

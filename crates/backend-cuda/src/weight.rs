@@ -149,6 +149,8 @@ impl Weight {
             piece.write(bytes);
             self.pack_piece(cuda, &piece, i * rows_at_once, bytes.len() / row_bytes, row_bytes);
         }
+        // Products read weights without waiting for the kernels before them.
+        cuda.device.wait();
         Ok(())
     }
 

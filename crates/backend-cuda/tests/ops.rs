@@ -124,3 +124,45 @@ fn rows_do_not_see_their_company() {
         same_bits(&alone, &all[row], "a row's norm");
     }
 }
+
+#[test]
+fn the_likeliest_is_the_first_of_the_largest() {
+    let Some(cuda) = device() else { return };
+    let mut rng = Rng(6);
+    let (rows, cols) = (5, 3000);
+    let mut x = numbers(&mut rng, rows * cols);
+    x[2999] = 5.0;
+    x[cols + 17] = 5.0;
+    x[cols + 2017] = 5.0;
+    x[2 * cols..3 * cols].fill(-1.0);
+    let ours = cuda.greedy(&cuda.upload(&x, cols)).expect("the device works");
+    let pick = |row: &[f32]| {
+        (0..cols).reduce(|a, b| if row[b] > row[a] { b } else { a }).expect("there are columns")
+    };
+    let theirs: Vec<usize> = x.chunks_exact(cols).map(pick).collect();
+    assert_eq!(ours.iter().map(|t| t.index()).collect::<Vec<_>>(), theirs);
+}
+
+/// Equal runs of launches become graphs, and buffers come back at the same addresses: results must
+/// not depend on how often something was done.
+#[test]
+fn repeated_work_gives_the_same_bits() {
+    let Some(cuda) = device() else { return };
+    let mut rng = Rng(7);
+    let cols = 256;
+    let matrix = common::stored(&mut rng, lapidary_core::BlockType::Q4_K, [1, cols, cols]);
+    let w = cuda.matrix(matrix).expect("the type has kernels");
+    let norm = cuda.vector(&numbers(&mut rng, cols));
+    let run = |x: &[f32]| {
+        let mut h = cuda.upload(x, cols);
+        for _ in 0..70 {
+            h = cuda.add_norm(&h, &cuda.linear(&h, &w), &norm, 1e-6);
+        }
+        read(&cuda, &h)
+    };
+    let inputs = [numbers(&mut rng, 2 * cols), numbers(&mut rng, 2 * cols)];
+    let first = [run(&inputs[0]), run(&inputs[1])];
+    for i in 0..8 {
+        same_bits(&run(&inputs[i % 2]), &first[i % 2], &format!("round {i}"));
+    }
+}
