@@ -17,9 +17,15 @@ struct Item {
     u32 first, count, stretch, unused;
 };
 
-__device__ __forceinline__ bool sees(const View &v, u32 pos) {
-    return (pos >= v.run_start && pos < v.run_end) ||
-           (v.ancestors > 0 && pos + v.ancestors >= v.pos + 1 && pos <= v.pos);
+// The positions that a row sees: they are consecutive.
+struct Sight {
+    u32 first, end;
+};
+
+__device__ __forceinline__ Sight sight_of(const View &v) {
+    const bool tree = v.ancestors > 0;
+    return {v.run_start < v.run_end ? v.run_start : v.pos + 1 - v.ancestors,
+            tree ? v.pos + 1 : v.run_end};
 }
 
 __device__ __forceinline__ void mma(float (&d)[4], const uint4 &a, u32 b0, u32 b1) {
@@ -40,16 +46,8 @@ __device__ __forceinline__ Split split(float a, float b) {
     return {u32(ua) | (u32(ub) << 16), u32(la) | (u32(lb) << 16)};
 }
 
-// Where a pair's columns c and c + 1 (c even) lie among the fragments of the queries, in u32:
-// thread 4g+t takes columns 8t..8t+7 of each 32 from rows g and g + 8.
-__device__ __forceinline__ u32 query_at(u32 pair, u32 c, u32 width, u32 lower) {
-    const u32 tile = pair / 16, row = pair % 16, lane = (row % 8) * 4 + (c % 32) / 8;
-    const u32 step = (c % 8) / 4, half = (c % 4) / 2;
-    return ((((tile * (width / 32) + c / 32) * 2 + step) * 2 + lower) * 32 + lane) * 4 + half * 2 +
-           row / 8;
-}
-
-// Likewise for weights: thread 4g+t takes positions 2t, 2t+1, 2t+8 and 2t+9 of each 16.
+// Where a pair's positions n and n + 1 (n even) lie among the fragments of the weights, in u32:
+// thread 4g+t takes positions 2t, 2t+1, 2t+8 and 2t+9 of each 16.
 __device__ __forceinline__ u32 weight_at(u32 pair, u32 n, u32 lower) {
     const u32 tile = pair / 16, row = pair % 16, lane = (row % 8) * 4 + (n % 8) / 2;
     return (((tile * (STRETCH / 16) + n / 16) * 2 + lower) * 32 + lane) * 4 + (n % 16) / 8 * 2 +
@@ -63,6 +61,8 @@ __device__ __forceinline__ void attend(const float *q, const u16 *keys, const u1
                                        u32 width, u32 cells, u32 per) {
     extern __shared__ uint4 shared[];
     __shared__ View rows[16 * TILES];
+    __shared__ Sight sights[16 * TILES];
+    __shared__ u32 row_of[16 * TILES];
     u32 *queries = reinterpret_cast<u32 *>(shared);
     float *scores = reinterpret_cast<float *>(queries + TILES * 16 * width);
     u32 *weights = reinterpret_cast<u32 *>(scores + TILES * 16 * STRETCH);
@@ -75,7 +75,9 @@ __device__ __forceinline__ void attend(const float *q, const u16 *keys, const u1
     const u32 taken = min(per, group - blockIdx.y % parts * per), pairs = item.count * taken;
     const u32 start = item.stretch * STRETCH, tiles = (pairs + 15) / 16;
     if (i < item.count) rows[i] = views[item.first + i];
+    if (i < 16 * TILES) row_of[i] = min(i / taken, item.count - 1);
     __syncthreads();
+    if (i < 16 * TILES) sights[i] = i < pairs ? sight_of(rows[row_of[i]]) : Sight{0, 0};
     const u64 base = (u64(rows[0].slot) * heads + head) * cells;
     if (i < STRETCH) {
         u32 entry = HIDDEN;
@@ -84,17 +86,29 @@ __device__ __forceinline__ void attend(const float *q, const u16 *keys, const u1
         }
         cell_of[i] = entry == HIDDEN ? HIDDEN : entry % cells;
     }
-    for (u32 n = i; n < tiles * 16 * width / 2; n += 256) {
-        const u32 pair = n / (width / 2), c = n % (width / 2) * 2;
-        float2 v = make_float2(0.0f, 0.0f);
-        if (pair < pairs) {
-            const u64 row = item.first + pair / taken;
-            v = *reinterpret_cast<const float2 *>(
+    // Queries as fragments: thread 4g+t of a fragment takes columns 8t..8t+7 of each 32 from pairs
+    // g and g + 8; two steps of 16 columns, upper and lower.
+    for (u32 n = i; n < tiles * width; n += 256) {
+        const u32 f = n / 32, l = n % 32, tile = f / (width / 32);
+        const u32 c = f % (width / 32) * 32 + l % 4 * 8;
+        float4 v[2][2];
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const u32 pair = tile * 16 + r * 8 + l / 4;
+            const u64 row = item.first + row_of[pair];
+            const float4 *from = reinterpret_cast<const float4 *>(
                 q + (row * query_heads + first_head + pair % taken) * width + c);
+            v[r][0] = pair < pairs ? from[0] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            v[r][1] = pair < pairs ? from[1] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         }
-        const Split s = split(v.x, v.y);
-        queries[query_at(pair, c, width, 0)] = s.upper;
-        queries[query_at(pair, c, width, 1)] = s.lower;
+        uint4 *to = reinterpret_cast<uint4 *>(queries) + f * 128 + l;
+#pragma unroll
+        for (int step = 0; step < 2; step++) {
+            const Split a0 = split(v[0][step].x, v[0][step].y), a1 = split(v[1][step].x, v[1][step].y);
+            const Split a2 = split(v[0][step].z, v[0][step].w), a3 = split(v[1][step].z, v[1][step].w);
+            to[step * 64] = make_uint4(a0.upper, a1.upper, a2.upper, a3.upper);
+            to[step * 64 + 32] = make_uint4(a0.lower, a1.lower, a2.lower, a3.lower);
+        }
     }
     __syncthreads();
 
@@ -109,7 +123,7 @@ __device__ __forceinline__ void attend(const float *q, const u16 *keys, const u1
         const uint4 *fragments = reinterpret_cast<const uint4 *>(queries);
         const bool any = __any_sync(~0u, cell0 != HIDDEN || cell1 != HIDDEN);
 #pragma unroll 4
-        for (u32 k = 0; any && k < width / 32; k++) {
+        for (u32 k = 0; k < (any ? width / 32 : 0); k++) {
             const uint4 a = *reinterpret_cast<const uint4 *>(key0 + k * 32);
             const uint4 b = *reinterpret_cast<const uint4 *>(key1 + k * 32);
 #pragma unroll
@@ -131,12 +145,16 @@ __device__ __forceinline__ void attend(const float *q, const u16 *keys, const u1
 #pragma unroll
         for (int m = 0; m < TILES; m++) {
 #pragma unroll
-            for (int e = 0; e < 8; e++) {
-                const u32 pair = m * 16 + g + e % 4 / 2 * 8, n = warp * 16 + e / 4 * 8 + 2 * t + e % 2;
-                if (pair >= pairs) continue;
-                const bool seen = cell_of[n] != HIDDEN && sees(rows[pair / taken], start + n);
-                scores[pair * STRETCH + n] =
-                    seen ? score[m][e / 4][e % 4] : __uint_as_float(0xff800000u);
+            for (int e = 0; e < 4; e++) {
+                const u32 pair = m * 16 + g + e % 2 * 8, n = warp * 16 + e / 2 * 8 + 2 * t;
+                const Sight sight = sights[pair];
+                const float hidden = __uint_as_float(0xff800000u);
+                const float *own = score[m][e / 2] + e % 2 * 2;
+                const u32 pos = start + n;
+                const bool sees0 = pos >= sight.first && pos < sight.end;
+                const bool sees1 = pos + 1 >= sight.first && pos + 1 < sight.end;
+                *reinterpret_cast<float2 *>(scores + pair * STRETCH + n) =
+                    make_float2(sees0 ? own[0] : hidden, sees1 ? own[1] : hidden);
             }
         }
     }
@@ -162,7 +180,7 @@ __device__ __forceinline__ void attend(const float *q, const u16 *keys, const u1
             float sum = (v[0] + v[1]) + (v[2] + v[3]);
 #pragma unroll
             for (int d = 16; d > 0; d /= 2) sum = sum + __shfl_xor_sync(~0u, sum, d);
-            const View &view = rows[pair / taken];
+            const View &view = rows[row_of[pair]];
             if (lane == 0 && any) {
                 const u64 at = view.partial + item.stretch - view.stretch;
                 marks[at * query_heads + first_head + pair % taken] = make_float2(most, sum);
@@ -227,7 +245,7 @@ __device__ __forceinline__ void attend(const float *q, const u16 *keys, const u1
         for (int e = 0; e < 4; e++) {
             const u32 pair = (from + m * every) * 16 + g + e / 2 * 8;
             if (pair >= pairs || scores[pair * STRETCH] == 0.0f) continue;
-            const View &view = rows[pair / taken];
+            const View &view = rows[row_of[pair]];
             const u64 at = view.partial + item.stretch - view.stretch;
             float4 *out = reinterpret_cast<float4 *>(
                 partials + (at * query_heads + first_head + pair % taken) * width +
@@ -249,4 +267,3 @@ __device__ __forceinline__ void attend(const float *q, const u16 *keys, const u1
 
 ATTEND_KERNEL(1)
 ATTEND_KERNEL(2)
-ATTEND_KERNEL(4)

@@ -31,7 +31,9 @@ template <int ROWS>
 __device__ __forceinline__ void floats(const Four *w, const float *x, float *y, u32 rows, u32 height,
                                        u32 cols, const u32 *from, const u32 *of) {
     extern __shared__ float partial[];
-    begin();
+    admit_next();
+    if (from || of) wait_for_inputs();
+    bool waited = false;
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const u32 segments = (cols + 255) / 256, fours = (cols + 3) / 4, first = blockIdx.y * ROWS;
     const u64 matrix = of ? of[first] : 0;
@@ -48,19 +50,31 @@ __device__ __forceinline__ void floats(const Four *w, const float *x, float *y, 
         for (int r = 0; r < ROWS; r++) segment[r] = 0.0f;
         const u32 end = min((j + 1) * 64, fours);
 if (cols % 4 == 0) {
-#pragma unroll ROWS == 1 ? 16 : 4
-            for (u32 i = j * 64; i < end; i++) {
-                const float4 v = widen(w[u64(i) * 32]);
+            // Weights of a batch are under way together.
+            constexpr int BATCH = 16;
+            for (u32 i = j * 64; i < end; i += BATCH) {
+                Four batch[BATCH];
 #pragma unroll
-                for (int r = 0; r < ROWS; r++) {
-                    const float4 p = *reinterpret_cast<const float4 *>(row[r] + i * 4);
-                    segment[r] = __fmaf_rn(v.x, p.x, segment[r]);
-                    segment[r] = __fmaf_rn(v.y, p.y, segment[r]);
-                    segment[r] = __fmaf_rn(v.z, p.z, segment[r]);
-                    segment[r] = __fmaf_rn(v.w, p.w, segment[r]);
+                for (int n = 0; n < BATCH; n++) batch[n] = w[u64(min(i + n, end - 1)) * 32];
+                if (!waited) wait_for_inputs();
+                waited = true;
+#pragma unroll
+                for (int n = 0; n < BATCH; n++) {
+                    if (i + n >= end) break;
+                    const float4 v = widen(batch[n]);
+#pragma unroll
+                    for (int r = 0; r < ROWS; r++) {
+                        const float4 p = *reinterpret_cast<const float4 *>(row[r] + (i + n) * 4);
+                        segment[r] = __fmaf_rn(v.x, p.x, segment[r]);
+                        segment[r] = __fmaf_rn(v.y, p.y, segment[r]);
+                        segment[r] = __fmaf_rn(v.z, p.z, segment[r]);
+                        segment[r] = __fmaf_rn(v.w, p.w, segment[r]);
+                    }
                 }
             }
         } else {
+            if (!waited) wait_for_inputs();
+            waited = true;
             for (u32 i = j * 64; i < end; i++) {
                 const float4 v = widen(w[u64(i) * 32]);
                 const u32 left = cols - i * 4;

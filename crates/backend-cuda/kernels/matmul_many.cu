@@ -41,6 +41,42 @@ __device__ __forceinline__ void fetch(u8 *stage, const u8 *weights, u32 weight_s
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
+// One segment for the first 8 * USED rows; the others' results are left as they are.
+template <int USED>
+__device__ __forceinline__ void multiply(float (&segment)[2][NT][4], const u8 *record,
+                                         const float4 *ends, const u8 *a, const u8 *m, int g,
+                                         int t) {
+    Fragment f;
+#pragma unroll
+    for (int h = 0; h < 4; h++) {
+        if (h % 2 == 0) {
+            load_fragment(f, record, h / 2, g, t, [&](int at) {
+                return *reinterpret_cast<const uint4 *>(record + at);
+            });
+        }
+        Word words[2][4];
+        float4 end[2][4];
+#pragma unroll
+        for (int bb = 0; bb < 2; bb++) {
+#pragma unroll
+            for (int r = 0; r < 4; r++) {
+                words[bb][r] = word_of(f, (h % 2) * 2 + bb, r);
+                end[bb][r] = ends[(2 * h + bb) * 32 + r * 8 + g];
+            }
+        }
+#pragma unroll
+        for (int nt = 0; nt < USED; nt++) {
+            const int n = nt * 8 + g;
+            const uint4 v = *reinterpret_cast<const uint4 *>(
+                a + n * 256 + ((h * 4 + t) ^ ((n & 1) << 2)) * 16);
+            const u8 *at = m + (nt * 8 + 2 * t) * MARK_STRIDE + h * 16;
+            const Marks x = {*reinterpret_cast<const float4 *>(at),
+                             *reinterpret_cast<const float4 *>(at + MARK_STRIDE)};
+            end_pair<NT>(segment, nt, h, words, end, v, x, MAGIC_BITS);
+        }
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(256, 1)
     matmul_many(const u8 *w, const uint4 *codes, const float2 *marks, float *y, u32 rows, u32 height,
                 u32 segments, const u32 *from, const Tile *tiles) {
@@ -85,34 +121,10 @@ extern "C" __global__ void __launch_bounds__(256, 1)
         write_ends(ends, record, lane);
         __syncwarp();
         float segment[2][NT][4];
-        Fragment f;
-#pragma unroll
-        for (int h = 0; h < 4; h++) {
-            if (h % 2 == 0) {
-                load_fragment(f, record, h / 2, g, t, [&](int at) {
-                    return *reinterpret_cast<const uint4 *>(record + at);
-                });
-            }
-            Word words[2][4];
-            float4 end[2][4];
-#pragma unroll
-            for (int bb = 0; bb < 2; bb++) {
-#pragma unroll
-                for (int r = 0; r < 4; r++) {
-                    words[bb][r] = word_of(f, (h % 2) * 2 + bb, r);
-                    end[bb][r] = ends[(2 * h + bb) * 32 + r * 8 + g];
-                }
-            }
-#pragma unroll
-            for (int nt = 0; nt < NT; nt++) {
-                const int n = nt * 8 + g;
-                const uint4 v = *reinterpret_cast<const uint4 *>(
-                    a + n * 256 + ((h * 4 + t) ^ ((n & 1) << 2)) * 16);
-                const u8 *at = m + (nt * 8 + 2 * t) * MARK_STRIDE + h * 16;
-                const Marks x = {*reinterpret_cast<const float4 *>(at),
-                                 *reinterpret_cast<const float4 *>(at + MARK_STRIDE)};
-                end_pair<NT>(segment, nt, h, words, end, v, x, MAGIC_BITS);
-            }
+        if (tile.count > SIZE / 2) {
+            multiply<NT>(segment, record, ends, a, m, g, t);
+        } else {
+            multiply<NT / 2>(segment, record, ends, a, m, g, t);
         }
 #pragma unroll
         for (int mt = 0; mt < 2; mt++) {
@@ -120,6 +132,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
             for (int nt = 0; nt < NT; nt++) {
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
+                    if (nt >= NT / 2 && tile.count <= SIZE / 2) continue;
                     total[mt][nt][e] = total[mt][nt][e] + segment[mt][nt][e];
                 }
             }

@@ -21,14 +21,21 @@ __device__ __forceinline__ float factor_of(float sum, u32 width, float eps) {
 
 extern "C" __global__ void norm_narrow(const float *x, const float *w, const float *residual,
                                        float *y, u64 groups, u32 width, float eps) {
-    begin();
+    admit_next();
     const u64 group = (u64(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
-    if (group >= groups) return;
     const u32 lane = threadIdx.x % 32;
     const u64 at = group * width;
-    float v[16], sum = 0.0f;
+    float v[16], factors[16], more[16], sum = 0.0f;
 #pragma unroll
-    for (int n = 0; n < 16; n++) v[n] = lane + 32 * n < width ? x[at + lane + 32 * n] : 0.0f;
+    for (int n = 0; n < 16; n++) factors[n] = w && lane + 32 * n < width ? w[lane + 32 * n] : 1.0f;
+    wait_for_inputs();
+    if (group >= groups) return;
+#pragma unroll
+    for (int n = 0; n < 16; n++) {
+        const u32 i = lane + 32 * n;
+        v[n] = i < width ? x[at + i] : 0.0f;
+        more[n] = residual && i < width ? residual[at + i] : 0.0f;
+    }
 #pragma unroll
     for (int n = 0; n < 16; n++) sum = __fmaf_rn(v[n], v[n], sum);
     const float factor = factor_of(warp_sum(sum), width, eps);
@@ -36,9 +43,8 @@ extern "C" __global__ void norm_narrow(const float *x, const float *w, const flo
     for (int n = 0; n < 16; n++) {
         const u32 i = lane + 32 * n;
         if (i >= width) continue;
-        float out = v[n] * factor;
-        if (w) out = out * w[i];
-        y[at + i] = residual ? residual[at + i] + out : out;
+        const float out = v[n] * factor * factors[n];
+        y[at + i] = residual ? more[n] + out : out;
     }
 }
 
@@ -46,14 +52,22 @@ template <int THREADS>
 __device__ __forceinline__ void wide(const float *x, const float *w, const float *residual, float *y,
                                      u32 *codes, float2 *marks, u32 width, float eps) {
     __shared__ float sums[THREADS / 32];
-    begin();
+    admit_next();
     const u64 row = blockIdx.x, at = row * width;
     const u32 thread = threadIdx.x, segments = (width + 255) / 256;
-    float v[PER], sum = 0.0f;
+    float v[PER], factors[PER], more[PER], sum = 0.0f;
+#pragma unroll
+    for (int n = 0; n < PER; n++) {
+        const u32 i = thread + THREADS * n;
+        factors[n] = w && i < width ? w[i] : 1.0f;
+    }
+    wait_for_inputs();
+    // Everything is read before anything is written: the two could be the same to the compiler.
 #pragma unroll
     for (int n = 0; n < PER; n++) {
         const u32 i = thread + THREADS * n;
         v[n] = i < width ? x[at + i] : 0.0f;
+        more[n] = residual && i < width ? residual[at + i] : 0.0f;
     }
 #pragma unroll
     for (int n = 0; n < PER; n++) sum = __fmaf_rn(v[n], v[n], sum);
@@ -65,16 +79,13 @@ __device__ __forceinline__ void wide(const float *x, const float *w, const float
 #pragma unroll
     for (int n = 0; n < PER; n++) {
         const u32 i = thread + THREADS * n;
-        if (i < width) {
-            v[n] = v[n] * factor;
-            if (w) v[n] = v[n] * w[i];
-            if (residual) v[n] = residual[at + i] + v[n];
-            y[at + i] = v[n];
-        }
-        // A warp holds a whole block of 32, or none of it.
-        if (codes && i < segments * 256) {
-            quantise_block(i < width ? v[n] : 0.0f, codes, marks, row, segments, i / 32, i % 32);
-        }
+        v[n] = v[n] * factor * factors[n];
+        if (residual) v[n] = more[n] + v[n];
+        if (i < width) y[at + i] = v[n];
+    }
+    // Numbers past the row's end are zero.
+    if (codes) {
+        quantise_blocks(v, codes, marks, row, segments, thread / 32, THREADS / 32, thread % 32);
     }
 }
 

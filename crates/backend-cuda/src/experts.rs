@@ -59,12 +59,12 @@ impl Routes {
 
         let both = cuda.blank(pairs, gate_up.rows);
         let pairwise = |share| Work::Pairs { of: &self.experts, share };
-        let first = groups.as_ref().map_or(pairwise(self.k as u32), |g| g.work(Some(&g.from)));
+        let first = groups.as_ref().map_or_else(|| pairwise(self.k as u32), |g| g.work(Some(&g.from)));
         cuda.multiply(x, gate_up, &both, first);
 
         let mid = cuda.gelu_rows(&both, &both, (down.cols, gate_up.rows, down.cols));
         let terms = cuda.blank(pairs, down.rows);
-        let second = groups.as_ref().map_or(pairwise(1), |g| g.work(None));
+        let second = groups.as_ref().map_or_else(|| pairwise(1), |g| g.work(None));
         cuda.multiply(&mid, down, &terms, second);
 
         self.combine(cuda, &terms, groups.as_ref().map(|g| &g.place))
@@ -74,9 +74,8 @@ impl Routes {
     fn group(&self, cuda: &Cuda, count: usize) -> Groups {
         let pairs = self.rows * self.k;
         let method = match pairs.div_ceil(count) {
-            ..=8 => Method::Few(8),
-            ..=16 => Method::Few(16),
-            ..=32 => Method::Few(32),
+            0..=8 => Method::Few(8),
+            9..=16 => Method::Few(16),
             _ => Method::Many,
         };
         let size = method.tile();

@@ -34,8 +34,7 @@ kernels! {
     "attend_merge.cu": AttendMerge = "attend_merge";
     "attend_plain.cu": AttendPlain = "attend_plain";
     "attend_tensor.cu":
-        AttendTensor1 = "attend_tensor_1", AttendTensor2 = "attend_tensor_2",
-        AttendTensor4 = "attend_tensor_4";
+        AttendTensor1 = "attend_tensor_1", AttendTensor2 = "attend_tensor_2";
     "combine.cu": Combine = "combine";
     "embed.cu": Embed = "embed";
     "embed_floats.cu": EmbedFloats = "embed_floats";

@@ -65,8 +65,8 @@ pub struct Plan {
     items: [OnceCell<(Buffer, usize)>; EXPONENTS],
 }
 
-/// Blocks take up to 64 rows at once.
-const EXPONENTS: usize = 7;
+/// Blocks take up to 32 rows at once.
+const EXPONENTS: usize = 6;
 
 /// What the kernels read of a plan, in one buffer.
 struct Lists {
@@ -194,7 +194,7 @@ impl KvKernels for Cuda {
                 Unsupported(format!(
                     "a cache of {} MiB does not fit into {free} MiB; use fewer slots or a shorter \
                      context",
-                    2 * bytes >> 20
+                    (2 * bytes) >> 20
                 ))
             })?;
             buffer.zero();
@@ -303,24 +303,15 @@ impl Pieces {
         Self { kernel: Kernel::Attend, per, exponent, shared, tiles: 0 }
     }
 
-    /// With tensor cores: more tiles a block for long runs of rows, as far as they fit.
+    /// With tensor cores: two tiles a block for runs of rows that fill them.
     fn tensor(cuda: &Cuda, store: &Store, plan: &Plan, group: usize) -> Self {
-        let stretch = STRETCH as usize;
         let shared: fn(usize, usize) -> usize =
             |width, tiles| tiles * (64 * width + TILE * STRETCH as usize * 8) + 4 * STRETCH as usize;
         // A little shared memory is used by the kernel itself.
         let most = cuda.device.shared_bytes as usize - 4096;
-        let wanted = plan.longest.min(stretch / 2) * group;
-        let (tiles, kernel) = [
-            (4, Kernel::AttendTensor4),
-            (2, Kernel::AttendTensor2),
-            (1, Kernel::AttendTensor1),
-        ]
-        .into_iter()
-        .find(|(tiles, _)| {
-            shared(store.spec.width, *tiles) <= most && (*tiles == 1 || wanted > tiles * TILE / 2)
-        })
-        .unwrap_or((1, Kernel::AttendTensor1));
+        let wanted = plan.longest * group > TILE && shared(store.spec.width, 2) <= most;
+        let (tiles, kernel) =
+            if wanted { (2, Kernel::AttendTensor2) } else { (1, Kernel::AttendTensor1) };
         let per = group.min(TILE * tiles);
         let exponent = (TILE * tiles / per).ilog2() as usize;
         Self { kernel, per, exponent: exponent.min(EXPONENTS - 1), shared, tiles }

@@ -22,19 +22,14 @@ pub enum Method {
     Many,
 }
 
-/// Most rows that are multiplied without tensor cores.
-const MOST_ROWS: usize = 4;
-/// Most rows for tiles whose segments are shared out.
-const MOST_FEW: usize = 64;
-
 impl Method {
     /// The way for `rows` rows of one matrix.
     pub(crate) fn for_rows(rows: usize) -> Self {
         match rows {
-            0..=MOST_ROWS => Self::Rows(rows.max(1) as u32),
-            ..=8 => Self::Few(8),
-            ..=16 => Self::Few(16),
-            ..=MOST_FEW => Self::Few(32),
+            0..=4 => Self::Rows(rows.max(1) as u32),
+            5..=8 => Self::Few(8),
+            9..=16 => Self::Few(16),
+            17..=64 => Self::Few(32),
             _ => Self::Many,
         }
     }
@@ -153,15 +148,18 @@ impl Cuda {
 
     fn few(&self, tile: u32, x: &Act, w: &Weight, out: &Act, work: Work<'_>) {
         let (kernel, most_warps) = match tile {
-            8 => (Kernel::Few1, 12),
+            8 => (Kernel::Few1, 11),
             16 => (Kernel::Few2, 11),
             32 => (Kernel::Few4, 8),
             _ => unreachable!("there are kernels for tiles of 8, 16 and 32 rows"),
         };
         let codes = self.codes(x);
         let (rows, height, segments) = sizes(w, out);
-        let warps = even(segments, most_warps);
         let (from, tiles, count) = lists(work, rows.div_ceil(tile));
+        // With blocks to spare, smaller ones: several then share a processor, and one waits for
+        // memory while another multiplies.
+        let plenty = w.groups() as u32 * count > 2 * self.device.processors;
+        let warps = even(segments, if plenty { most_warps.min(6) } else { most_warps });
         let shape = Shape {
             grid: (w.groups() as u32, count),
             block: 32 * warps,
@@ -189,8 +187,14 @@ impl Cuda {
         let record = w.format.record_bytes() as u32;
         let shared = |warps: u32| 2 * (warps * record + ROW_BYTES) + warps * 4096;
         // A little shared memory is used by the kernel itself.
-        let fits = |warps: &u32| shared(*warps) + 1024 <= self.device.shared_bytes;
-        let warps = [8, 4].into_iter().find(fits).unwrap_or(2);
+        let fits = |warps: u32| shared(warps) + 1024 <= self.device.shared_bytes;
+        // Two blocks of four warps share a processor, if they fit, better than one of eight.
+        let warps = match () {
+            () if 2 * (shared(4) + 2048) <= self.device.shared_in_all => 4,
+            () if fits(8) => 8,
+            () if fits(4) => 4,
+            () => 2,
+        };
         let (from, tiles, count) = lists(work, rows.div_ceil(64));
         let shape = Shape {
             grid: ((w.groups() as u32).div_ceil(warps), count),
