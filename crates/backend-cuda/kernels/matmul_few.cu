@@ -2,7 +2,8 @@
 //
 // Grid (groups of 32 outputs, tiles); a block's warps share out the segments. Row r of the output
 // reads row from[r] of the codes (r itself without `from`). Tiles of a list with no rows are left
-// out. Shared memory: 4096 bytes per warp, then segments * 8*NT * 36 floats.
+// out. Shared memory: per warp 4096 bytes and 8*NT * 336 of activations, then segments * 8*NT * 36
+// floats.
 // order: the law; segments are added ascending      bound: weight bytes      twin: matmul_plain
 #include "tensor.cuh"
 
@@ -20,20 +21,15 @@ __device__ __forceinline__ void few(const u8 *w, const uint4 *codes, const float
     if (tile.count == 0) return;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const int g = lane / 4, t = lane % 4;
-    float4 *ends = reinterpret_cast<float4 *>(shared) + warp * 256;
-    float *partial = reinterpret_cast<float *>(shared + warps * 256);
+    constexpr int WARP_BYTES = 4096 + segment_bytes(SIZE);
+    u8 *own = reinterpret_cast<u8 *>(shared) + warp * WARP_BYTES, *rows_here = own + 4096;
+    float4 *ends = reinterpret_cast<float4 *>(own);
+    float *partial = reinterpret_cast<float *>(reinterpret_cast<u8 *>(shared) + warps * WARP_BYTES);
     // Rows past the tile's end repeat its last one; their results are not written.
-    u32 feeds[NT], first[NT], second[NT];
-#pragma unroll
-    for (int nt = 0; nt < NT; nt++) {
-        const u32 last = tile.count - 1;
-        const u32 r0 = tile.first + min(u32(nt * 8 + g), last);
-        const u32 r1 = tile.first + min(u32(nt * 8 + 2 * t), last);
-        const u32 r2 = tile.first + min(u32(nt * 8 + 2 * t + 1), last);
-        feeds[nt] = from ? from[r0] : r0;
-        first[nt] = from ? from[r1] : r1;
-        second[nt] = from ? from[r2] : r2;
-    }
+    const auto row_of = [&](u32 n) {
+        const u32 r = tile.first + min(n, tile.count - 1);
+        return from ? from[r] : r;
+    };
     bool waited = false;
     for (u32 j = warp; j < segments; j += warps) {
         const u8 *record =
@@ -47,30 +43,13 @@ __device__ __forceinline__ void few(const u8 *w, const uint4 *codes, const float
         if (!waited) wait_for_inputs();
         waited = true;
         __syncwarp();
+        fetch_rows<SIZE>(rows_here, codes, marks, segments, j, lane, 32, row_of);
+        asm volatile("cp.async.commit_group;" ::: "memory");
         write_ends(ends, record, lane);
+        asm volatile("cp.async.wait_group 0;" ::: "memory");
         __syncwarp();
         float segment[2][NT][4];
-#pragma unroll
-        for (int h = 0; h < 4; h++) {
-            Word words[2][4];
-            float4 end[2][4];
-#pragma unroll
-            for (int bb = 0; bb < 2; bb++) {
-#pragma unroll
-                for (int r = 0; r < 4; r++) {
-                    words[bb][r] = word_of(halves[h / 2], (h % 2) * 2 + bb, r);
-                    end[bb][r] = ends[(2 * h + bb) * 32 + r * 8 + g];
-                }
-            }
-#pragma unroll
-            for (int nt = 0; nt < NT; nt++) {
-                const uint4 a = codes[(u64(feeds[nt]) * segments + j) * 16 + h * 4 + t];
-                const float4 *m = reinterpret_cast<const float4 *>(marks);
-                const Marks x = {m[(u64(first[nt]) * segments + j) * 4 + h],
-                                 m[(u64(second[nt]) * segments + j) * 4 + h]};
-                end_pair<NT>(segment, nt, h, words, end, a, x, MAGIC_BITS);
-            }
-        }
+        multiply<NT, NT>(segment, ends, rows_here, g, t, [&](int H) { return halves[H]; });
 #pragma unroll
         for (int mt = 0; mt < 2; mt++) {
 #pragma unroll

@@ -51,7 +51,7 @@ __device__ __forceinline__ void floats(const Four *w, const float *x, float *y, 
         const u32 end = min((j + 1) * 64, fours);
 if (cols % 4 == 0) {
             // Weights of a batch are under way together.
-            constexpr int BATCH = 16;
+            constexpr int BATCH = ROWS == 1 ? 32 : 16;
             for (u32 i = j * 64; i < end; i += BATCH) {
                 Four batch[BATCH];
 #pragma unroll
@@ -102,7 +102,7 @@ if (cols % 4 == 0) {
 }
 
 #define FLOATS_KERNEL(ROWS)                                                                       \
-    extern "C" __global__ void __launch_bounds__(512) matmul_floats_##ROWS(                       \
+    extern "C" __global__ void __launch_bounds__(352) matmul_floats_##ROWS(                       \
         const Four *w, const float *x, float *y, u32 rows, u32 height, u32 cols, const u32 *from, \
         const u32 *of) {                                                                          \
         floats<ROWS>(w, x, y, rows, height, cols, from, of);                                      \

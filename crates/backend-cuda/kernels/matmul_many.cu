@@ -3,20 +3,12 @@
 // Grid (blocks of outputs, tiles); each warp has 32 outputs and all segments, 64 rows are shared
 // by the block's warps. Two stages of shared memory: while one segment is multiplied, the next is
 // copied. Rows, `from` and `tiles` as in matmul_few. Shared memory: per stage a record per warp,
-// 16384 bytes of codes and 64 * 80 of marks; then 4096 bytes per warp.
+// 64 * 336 bytes of activations; then 4096 bytes per warp.
 // order: the law; segments are added ascending      bound: issue slots that end blocks
 // twin: matmul_plain
 #include "tensor.cuh"
 
 constexpr int NT = 8, SIZE = 64;
-constexpr int MARK_STRIDE = 80;  // bytes of a row's marks: spreads reads over the banks
-constexpr int ROW_BYTES = SIZE * 256 + SIZE * MARK_STRIDE;
-
-__device__ __forceinline__ void copy_16(void *to, const void *from) {
-    const u32 at = u32(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
-}
-
 // Copies segment j of everything a block needs into a stage.
 __device__ __forceinline__ void fetch(u8 *stage, const u8 *weights, u32 weight_stride, u32 warps,
                                       const uint4 *codes, const float2 *marks, u32 segments, u32 j,
@@ -27,54 +19,9 @@ __device__ __forceinline__ void fetch(u8 *stage, const u8 *weights, u32 weight_s
             copy_16(stage + v * RECORD_BYTES + i * 16, record + i * 16);
         }
     }
-    u8 *rows = stage + (blockDim.x / 32) * RECORD_BYTES;
-    for (u32 i = threadIdx.x; i < SIZE * 16; i += blockDim.x) {
-        const u32 n = i / 16, p = i % 16;
-        copy_16(rows + n * 256 + (p ^ ((n & 1) << 2)) * 16,
-                codes + (u64(row_of[n]) * segments + j) * 16 + p);
-    }
-    for (u32 i = threadIdx.x; i < SIZE * 4; i += blockDim.x) {
-        const u32 n = i / 4, p = i % 4;
-        copy_16(rows + SIZE * 256 + n * MARK_STRIDE + p * 16,
-                marks + (u64(row_of[n]) * segments + j) * 8 + p * 2);
-    }
+    fetch_rows<SIZE>(stage + (blockDim.x / 32) * RECORD_BYTES, codes, marks, segments, j,
+                     threadIdx.x, blockDim.x, [&](u32 n) { return row_of[n]; });
     asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// One segment for the first 8 * USED rows; the others' results are left as they are.
-template <int USED>
-__device__ __forceinline__ void multiply(float (&segment)[2][NT][4], const u8 *record,
-                                         const float4 *ends, const u8 *a, const u8 *m, int g,
-                                         int t) {
-    Fragment f;
-#pragma unroll
-    for (int h = 0; h < 4; h++) {
-        if (h % 2 == 0) {
-            load_fragment(f, record, h / 2, g, t, [&](int at) {
-                return *reinterpret_cast<const uint4 *>(record + at);
-            });
-        }
-        Word words[2][4];
-        float4 end[2][4];
-#pragma unroll
-        for (int bb = 0; bb < 2; bb++) {
-#pragma unroll
-            for (int r = 0; r < 4; r++) {
-                words[bb][r] = word_of(f, (h % 2) * 2 + bb, r);
-                end[bb][r] = ends[(2 * h + bb) * 32 + r * 8 + g];
-            }
-        }
-#pragma unroll
-        for (int nt = 0; nt < USED; nt++) {
-            const int n = nt * 8 + g;
-            const uint4 v = *reinterpret_cast<const uint4 *>(
-                a + n * 256 + ((h * 4 + t) ^ ((n & 1) << 2)) * 16);
-            const u8 *at = m + (nt * 8 + 2 * t) * MARK_STRIDE + h * 16;
-            const Marks x = {*reinterpret_cast<const float4 *>(at),
-                             *reinterpret_cast<const float4 *>(at + MARK_STRIDE)};
-            end_pair<NT>(segment, nt, h, words, end, v, x, MAGIC_BITS);
-        }
-    }
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1)
@@ -89,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
     const int g = lane / 4, t = lane % 4;
     const u32 groups = (height + 31) / 32, group = blockIdx.x * warps + warp;
     const u32 here = min(warps, groups - blockIdx.x * warps);
-    const u32 stage_bytes = warps * RECORD_BYTES + ROW_BYTES;
+    const u32 stage_bytes = warps * RECORD_BYTES + segment_bytes(SIZE);
     u8 *stages = reinterpret_cast<u8 *>(shared);
     float4 *ends = reinterpret_cast<float4 *>(stages + 2 * stage_bytes) + warp * 256;
     if (threadIdx.x < SIZE) {
@@ -117,14 +64,20 @@ extern "C" __global__ void __launch_bounds__(256, 1)
         const u8 *stage = stages + (j & 1) * stage_bytes;
         const u8 *record = stage + warp * RECORD_BYTES;
         const u8 *a = stage + warps * RECORD_BYTES;
-        const u8 *m = a + SIZE * 256;
         write_ends(ends, record, lane);
         __syncwarp();
         float segment[2][NT][4];
+        const auto fragment = [&](int H) {
+            Fragment f;
+            load_fragment(f, record, H, g, t, [&](int at) {
+                return *reinterpret_cast<const uint4 *>(record + at);
+            });
+            return f;
+        };
         if (tile.count > SIZE / 2) {
-            multiply<NT>(segment, record, ends, a, m, g, t);
+            multiply<NT, NT>(segment, ends, a, g, t, fragment);
         } else {
-            multiply<NT / 2>(segment, record, ends, a, m, g, t);
+            multiply<NT / 2, NT>(segment, ends, a, g, t, fragment);
         }
 #pragma unroll
         for (int mt = 0; mt < 2; mt++) {

@@ -139,6 +139,69 @@ __device__ __forceinline__ void end_pair(float (&segment)[2][NT][4], int nt, int
     }
 }
 
+constexpr int MARK_STRIDE = 80;  // bytes of a row's marks in shared memory: spreads reads
+
+// Bytes of shared memory for one segment of `rows` rows of activations.
+__device__ constexpr int segment_bytes(int rows) { return rows * (256 + MARK_STRIDE); }
+
+__device__ __forceinline__ void copy_16(void *to, const void *from) {
+    const u32 at = u32(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+}
+
+// Copies segment j of SIZE rows of activations to shared memory, by `threads` threads.
+template <int SIZE, class RowOf>
+__device__ __forceinline__ void fetch_rows(u8 *to, const uint4 *codes, const float2 *marks,
+                                           u32 segments, u32 j, u32 thread, u32 threads,
+                                           RowOf row_of) {
+    for (u32 i = thread; i < SIZE * 16; i += threads) {
+        const u32 n = i / 16, p = i % 16;
+        copy_16(to + n * 256 + (p ^ ((n & 1) << 2)) * 16,
+                codes + (u64(row_of(n)) * segments + j) * 16 + p);
+    }
+    for (u32 i = thread; i < SIZE * 4; i += threads) {
+        const u32 n = i / 4, p = i % 4;
+        copy_16(to + SIZE * 256 + n * MARK_STRIDE + p * 16,
+                marks + (u64(row_of(n)) * segments + j) * 8 + p * 2);
+    }
+}
+
+// One segment for the first 8 * USED of SIZE rows in shared memory; the results of others are left
+// as they are. `fragment(H)` is half a record.
+template <int USED, int NT, class FragmentOf>
+__device__ __forceinline__ void multiply(float (&segment)[2][NT][4], const float4 *ends,
+                                         const u8 *rows, int g, int t, FragmentOf fragment) {
+    constexpr int SIZE = NT * 8;
+#pragma unroll
+    for (int H = 0; H < 2; H++) {
+        const Fragment f = fragment(H);
+#pragma unroll
+        for (int hh = 0; hh < 2; hh++) {
+            const int h = 2 * H + hh;
+            Word words[2][4];
+            float4 end[2][4];
+#pragma unroll
+            for (int bb = 0; bb < 2; bb++) {
+#pragma unroll
+                for (int r = 0; r < 4; r++) {
+                    words[bb][r] = word_of(f, hh * 2 + bb, r);
+                    end[bb][r] = ends[(2 * h + bb) * 32 + r * 8 + g];
+                }
+            }
+#pragma unroll
+            for (int nt = 0; nt < USED; nt++) {
+                const int n = nt * 8 + g;
+                const uint4 v = *reinterpret_cast<const uint4 *>(
+                    rows + n * 256 + ((h * 4 + t) ^ ((n & 1) << 2)) * 16);
+                const u8 *at = rows + SIZE * 256 + (nt * 8 + 2 * t) * MARK_STRIDE + h * 16;
+                const Marks x = {*reinterpret_cast<const float4 *>(at),
+                                 *reinterpret_cast<const float4 *>(at + MARK_STRIDE)};
+                end_pair<NT>(segment, nt, h, words, end, v, x, MAGIC_BITS);
+            }
+        }
+    }
+}
+
 // A tile of rows that multiply with one matrix: rows first.. of the output, `count` of them.
 struct Tile {
     u32 matrix, first, count, unused;

@@ -16,13 +16,14 @@ use crate::matmul::Work;
 use crate::open::OpenError;
 use crate::pool::{Buffer, Pool};
 use crate::profile::{Profile, Timing};
-use crate::turn::turn;
 use crate::weight::{SEGMENT, Weight};
 
 /// Widths up to this are normed by one warp, wider ones by a block.
 const NARROW: usize = 512;
 /// Widths up to this are normed by 256 threads; see `PER` of kernels/norm.cu.
 const WIDE: usize = 12 * 256;
+/// Parts of a row that `greedy` looks at side by side.
+const PARTS: usize = 32;
 /// The widest norm.
 const WIDEST: usize = 12 * 1024;
 
@@ -104,6 +105,7 @@ impl Cuda {
             Kernel::Scale,
             Kernel::Select,
             Kernel::Softcap,
+            Kernel::Turn,
         ] {
             cuda.prepare(kernel, ANY)?;
         }
@@ -235,22 +237,25 @@ impl Cuda {
         Codes { codes: self.pool.get(places * 32), marks: self.pool.get(places * 8) }
     }
 
-    /// The index of each row's largest number, the lowest among equals. Brings four bytes a row
+    /// The index of each row's largest number, the lowest among equals. Brings 256 bytes a row
     /// to the host instead of a row.
     ///
     /// # Errors
     /// The device failed at or before this point.
     pub fn greedy(&self, x: &Act) -> Result<Vec<TokenId>, DeviceError> {
-        let picks = self.pool.get(4 * x.rows());
-        let shape = Shape { grid: (x.rows() as u32, 1), block: 1024, shared: 0 };
-        let args = args![x.data, picks, x.cols() as u32];
-        // SAFETY: a block per row, a pick for each.
+        let parts = self.pool.get(8 * PARTS * x.rows());
+        let shape = Shape { grid: (PARTS as u32, x.rows() as u32), block: 256, shared: 0 };
+        let args = args![x.data, parts, x.cols() as u32];
+        // SAFETY: a block per part of a row, a place for each.
         unsafe { self.launch(Kernel::Greedy, ANY, shape, &args) };
-        let bits = picks.read(x.rows());
-        match self.device.fault() {
-            Some(reason) => Err(DeviceError(reason)),
-            None => Ok(bits.into_iter().map(|pick| TokenId(pick.to_bits())).collect()),
+        let words = parts.read(2 * PARTS * x.rows());
+        if let Some(reason) = self.device.fault() {
+            return Err(DeviceError(reason));
         }
+        let key = |w: &[f32]| u64::from(w[1].to_bits()) << 32 | u64::from(w[0].to_bits());
+        let best = |row: &[f32]| row.chunks_exact(2).map(key).max().unwrap_or(0);
+        let rows = words.chunks_exact(2 * PARTS).map(best);
+        Ok(rows.map(|best| TokenId(!(best as u32))).collect())
     }
 
     /// `y[to[i]] = x[from[i]][first..first + cols]`.
@@ -344,11 +349,21 @@ impl Backend for Cuda {
 
     fn angles(&self, rope: &Rope, rows: &[[u32; 3]]) -> Angles {
         let pairs = rope.freqs.len();
-        let turns = rows.iter().flat_map(|row| {
-            rope.freqs.iter().zip(&rope.axis).map(move |(&freq, &axis)| turn(row, freq, axis))
-        });
-        let (sin, cos): (Vec<f32>, Vec<f32>) = turns.unzip();
-        Angles { rows: rows.len(), pairs, data: self.list(&[sin, cos].concat()) }
+        let bits = |x: &f32| x.to_bits();
+        let mut words: Vec<u32> = rows.iter().flatten().copied().collect();
+        words.extend(rope.freqs.iter().map(bits));
+        words.extend(rope.axis.iter().copied().map(u32::from));
+        let list = self.list(&words);
+        let freqs = Arg::Address(list.address() + 12 * rows.len() as u64);
+        let axes = Arg::Address(list.address() + (12 * rows.len() + 4 * pairs) as u64);
+        let turns = rows.len() * pairs;
+        let angles = Angles { rows: rows.len(), pairs, data: self.pool.get(8 * turns) };
+        let cos = Arg::Address(angles.data.address() + 4 * turns as u64);
+        let (count, pairs) = (rows.len() as u32, pairs as u32);
+        let args = args![list, freqs, axes, angles.data, cos, count, pairs];
+        // SAFETY: one thread per pair of a row; `axis` is below three in every rope.
+        unsafe { self.launch(Kernel::Turn, ANY, Shape::each(turns), &args) };
+        angles
     }
 
     fn embed(&self, table: &Weight, tokens: &[TokenId], scale: f32) -> Act {

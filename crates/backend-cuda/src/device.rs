@@ -324,6 +324,7 @@ impl Device {
                 result::stream::synchronize(self.stream)
             });
             lock(&self.lists).used = 0;
+            lock(&self.queue).idle();
             match done {
                 Some(()) => {
                     std::slice::from_raw_parts(staging.at.cast_const().cast::<f32>(), count)
@@ -340,6 +341,7 @@ impl Device {
         // SAFETY: the stream lives as long as `self`.
         self.issue("finish", || unsafe { result::stream::synchronize(self.stream) });
         lock(&self.lists).used = 0;
+        lock(&self.queue).idle();
     }
 
     /// Loads a compiled module and finds its functions.

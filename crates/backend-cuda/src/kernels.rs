@@ -63,6 +63,7 @@ kernels! {
     "scale.cu": Scale = "scale";
     "select.cu": Select = "select";
     "softcap.cu": Softcap = "softcap";
+    "turn.cu": Turn = "turn";
 }
 
 impl Kernel {

@@ -19,7 +19,6 @@ mod open;
 mod pool;
 mod profile;
 mod queue;
-mod turn;
 mod weight;
 
 pub use act::Act;

@@ -163,7 +163,7 @@ impl Cuda {
         let shape = Shape {
             grid: (w.groups() as u32, count),
             block: 32 * warps,
-            shared: warps * 4096 + segments * tile * 36 * 4,
+            shared: warps * (4096 + tile * 336) + segments * tile * 36 * 4,
         };
         if shape.shared > self.device.shared_bytes {
             // Very wide matrices: their partial results fit only for fewer rows at once.
@@ -209,7 +209,7 @@ impl Cuda {
     }
 
     fn floats(&self, x: &Act, w: &Weight, out: &Act, work: Work<'_>) {
-        const MOST_WARPS: u32 = 16;
+        const MOST_WARPS: u32 = 11;
         let (rows, height, segments) = sizes(w, out);
         let (list, of) = match work {
             Work::Rows => (None, None),

@@ -16,6 +16,8 @@ const MOST_ARGS: usize = 16;
 /// Launches that are issued together: enough to make a graph worth it, few enough that the device
 /// does not wait for the host.
 const TOGETHER: usize = 128;
+/// Launches that are issued together first, while the device has nothing to do.
+const AT_FIRST: usize = 16;
 /// Runs shorter than this are not worth a graph.
 const WORTH_A_GRAPH: usize = 4;
 /// Most graphs that are kept.
@@ -60,6 +62,8 @@ pub(crate) struct Graph(pub(crate) sys::CUgraphExec);
 #[derive(Default)]
 pub(crate) struct Queue {
     waiting: Vec<Launch>,
+    /// Doublings of [`AT_FIRST`] since the device was idle.
+    warmth: u32,
     /// How often runs came that have no graph yet, by their hash.
     seen: HashMap<u64, u32>,
     graphs: HashMap<u64, (Vec<Launch>, Graph)>,
@@ -81,7 +85,14 @@ impl Queue {
     /// Adds a launch; whether it is time to issue what waits.
     pub(crate) fn push(&mut self, launch: Launch) -> bool {
         self.waiting.push(launch);
-        self.waiting.len() >= TOGETHER
+        let full = self.waiting.len() >= (AT_FIRST << self.warmth).min(TOGETHER);
+        self.warmth = (self.warmth + u32::from(full)).min(8);
+        full
+    }
+
+    /// Notes that the device has nothing to do.
+    pub(crate) fn idle(&mut self) {
+        self.warmth = 0;
     }
 
     /// Everything that waits.
