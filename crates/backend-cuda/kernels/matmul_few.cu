@@ -40,12 +40,13 @@ __device__ __forceinline__ void few(const u8 *w, const uint4 *codes, const float
             load_fragment(halves[H], record, H, g, t,
                           [&](int at) { return load_once(record + at); });
         }
+        const LaneFactors factors = lane_factors(record, lane);
         if (!waited) wait_for_inputs();
         waited = true;
         __syncwarp();
         fetch_rows<SIZE>(rows_here, codes, marks, segments, j, lane, 32, row_of);
         asm volatile("cp.async.commit_group;" ::: "memory");
-        write_ends(ends, record, lane);
+        write_ends(ends, factors, lane);
         asm volatile("cp.async.wait_group 0;" ::: "memory");
         __syncwarp();
         float segment[2][NT][4];

@@ -1,15 +1,15 @@
-// matmul_many: y[r, n] = sum over k of x[r, k] * w[n, k] for tiles of 64 rows, quantised w.
+// matmul_many: y[r, n] = sum over k of x[r, k] * w[n, k] for tiles of 8*NT rows, quantised w.
 //
-// Grid (blocks of outputs, tiles); each warp has 32 outputs and all segments, 64 rows are shared
-// by the block's warps. Two stages of shared memory: while one segment is multiplied, the next is
+// Grid (blocks of outputs, tiles); each warp has 32 outputs and all segments, the tile's rows are
+// shared by the block's warps. Two stages of shared memory: while one segment is multiplied, the next is
 // copied. Rows, `from` and `tiles` as in matmul_few. Shared memory: per stage a record per warp,
-// 64 * 336 bytes of activations; then 4096 bytes per warp.
+// 8*NT * 336 bytes of activations; then 4096 bytes per warp.
 // order: the law; segments are added ascending      bound: issue slots that end blocks
 // twin: matmul_plain
 #include "tensor.cuh"
 
-constexpr int NT = 8, SIZE = 64;
 // Copies segment j of everything a block needs into a stage.
+template <int SIZE>
 __device__ __forceinline__ void fetch(u8 *stage, const u8 *weights, u32 weight_stride, u32 warps,
                                       const uint4 *codes, const float2 *marks, u32 segments, u32 j,
                                       const u32 *row_of) {
@@ -24,9 +24,11 @@ __device__ __forceinline__ void fetch(u8 *stage, const u8 *weights, u32 weight_s
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1)
-    matmul_many(const u8 *w, const uint4 *codes, const float2 *marks, float *y, u32 rows, u32 height,
-                u32 segments, const u32 *from, const Tile *tiles) {
+template <int NT>
+__device__ __forceinline__ void many(const u8 *w, const uint4 *codes, const float2 *marks, float *y,
+                                     u32 rows, u32 height, u32 segments, const u32 *from,
+                                     const Tile *tiles) {
+    constexpr int SIZE = NT * 8;
     begin();
     extern __shared__ uint4 shared[];
     __shared__ u32 row_of[SIZE];
@@ -51,20 +53,20 @@ extern "C" __global__ void __launch_bounds__(256, 1)
     float total[2][NT][4];
 #pragma unroll
     for (int i = 0; i < 2 * NT * 4; i++) total[i / (NT * 4)][i / 4 % NT][i % 4] = 0.0f;
-    fetch(stages, weights, stride, here, codes, marks, segments, 0, row_of);
+    fetch<SIZE>(stages, weights, stride, here, codes, marks, segments, 0, row_of);
 #pragma unroll 1
     for (u32 j = 0; j < segments; j++) {
         asm volatile("cp.async.wait_group 0;" ::: "memory");
         __syncthreads();
         if (j + 1 < segments) {
-            fetch(stages + ((j + 1) & 1) * stage_bytes, weights + (j + 1) * RECORD_BYTES, stride,
+            fetch<SIZE>(stages + ((j + 1) & 1) * stage_bytes, weights + (j + 1) * RECORD_BYTES, stride,
                   here, codes, marks, segments, j + 1, row_of);
         }
         if (warp >= here) continue;
         const u8 *stage = stages + (j & 1) * stage_bytes;
         const u8 *record = stage + warp * RECORD_BYTES;
         const u8 *a = stage + warps * RECORD_BYTES;
-        write_ends(ends, record, lane);
+        write_ends(ends, lane_factors(record, lane), lane);
         __syncwarp();
         float segment[2][NT][4];
         const auto fragment = [&](int H) {
@@ -107,3 +109,13 @@ extern "C" __global__ void __launch_bounds__(256, 1)
         }
     }
 }
+
+#define MANY_KERNEL(NT)                                                                           \
+    extern "C" __global__ void __launch_bounds__(256, 1) matmul_many_##NT(                        \
+        const u8 *w, const uint4 *codes, const float2 *marks, float *y, u32 rows, u32 height,     \
+        u32 segments, const u32 *from, const Tile *tiles) {                                       \
+        many<NT>(w, codes, marks, y, rows, height, segments, from, tiles);                        \
+    }
+
+MANY_KERNEL(4)
+MANY_KERNEL(8)

@@ -1,13 +1,13 @@
 // norm: y = x / sqrt(mean(x^2) + eps), times w if there is one, over each group of `width` columns.
 //
-// f32, contiguous. norm_narrow: a warp per group, up to 512 wide. norm_wide_N: a block of N threads
-// per row of one group, up to 12 * N wide; with codes, its rounded form too (width a multiple of
+// f32, contiguous. norm_narrow: a warp per group, up to 512 wide. norm_wide_N: a block of 1024
+// threads per row of one group, N numbers each, up to 1024 * N wide; with codes, its rounded form too (width a multiple of
 // 32). With `residual`, y = residual + that.
 // order: thread l adds the squares of elements l, l + threads, ...; then a tree over threads. A
 // function of the width alone      bound: memory      twin: reference rms_norm, unit_norm, add_norm
 #include "quantise.cuh"
 
-constexpr int PER = 12;  // most numbers that a thread of norm_wide keeps
+constexpr int THREADS = 1024;  // of norm_wide
 
 __device__ __forceinline__ float warp_sum(float v) {
 #pragma unroll
@@ -48,7 +48,7 @@ extern "C" __global__ void norm_narrow(const float *x, const float *w, const flo
     }
 }
 
-template <int THREADS>
+template <int PER>
 __device__ __forceinline__ void wide(const float *x, const float *w, const float *residual, float *y,
                                      u32 *codes, float2 *marks, u32 width, float eps) {
     __shared__ float sums[THREADS / 32];
@@ -89,14 +89,14 @@ __device__ __forceinline__ void wide(const float *x, const float *w, const float
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-    norm_wide_256(const float *x, const float *w, const float *residual, float *y, u32 *codes,
-                  float2 *marks, u32 width, float eps) {
-    wide<256>(x, w, residual, y, codes, marks, width, eps);
+extern "C" __global__ void __launch_bounds__(1024)
+    norm_wide_3(const float *x, const float *w, const float *residual, float *y, u32 *codes,
+                float2 *marks, u32 width, float eps) {
+    wide<3>(x, w, residual, y, codes, marks, width, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024)
-    norm_wide_1024(const float *x, const float *w, const float *residual, float *y, u32 *codes,
-                   float2 *marks, u32 width, float eps) {
-    wide<1024>(x, w, residual, y, codes, marks, width, eps);
+    norm_wide_12(const float *x, const float *w, const float *residual, float *y, u32 *codes,
+                 float2 *marks, u32 width, float eps) {
+    wide<12>(x, w, residual, y, codes, marks, width, eps);
 }

@@ -6,19 +6,33 @@
 #pragma once
 #include "record.cuh"
 
-__device__ __forceinline__ void mma_32(int (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1,
-                                       int c) {
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%10,%10,%10,%10};"
-        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "r"(c));
+// MAGIC_BITS four times, in registers of their own: the instruction wants four neighbours, and
+// what the compiler knows to be equal it would gather anew for each.
+struct Magic {
+    int v[4];
+};
+
+__device__ __forceinline__ Magic magic() {
+    Magic m;
+#pragma unroll
+    for (int i = 0; i < 4; i++) asm volatile("mov.b32 %0, 0x4B400000;" : "=r"(m.v[i]));
+    return m;
 }
 
-__device__ __forceinline__ void mma_16(int (&d)[4], u32 a0, u32 a1, u32 b0, int c) {
-    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
-        "{%7,%7,%7,%7};"
+__device__ __forceinline__ void mma_32(int (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1,
+                                       const Magic &c) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%10,%11,%12,%13};"
         : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(a0), "r"(a1), "r"(b0), "r"(c));
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "r"(c.v[0]), "r"(c.v[1]),
+          "r"(c.v[2]), "r"(c.v[3]));
+}
+
+__device__ __forceinline__ void mma_16(int (&d)[4], u32 a0, u32 a1, u32 b0, const Magic &c) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+        "{%7,%8,%9,%10};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a0), "r"(a1), "r"(b0), "r"(c.v[0]), "r"(c.v[1]), "r"(c.v[2]), "r"(c.v[3]));
 }
 
 // What a thread holds of the codes of half a record, for its four outputs.
@@ -65,10 +79,27 @@ __device__ __forceinline__ Word word_of(const Fragment &f, int i, int r) {
     return spread4(v);
 }
 
+// The factors of a record's output `lane`.
+struct LaneFactors {
+    uint4 s, more;
+};
+
+__device__ __forceinline__ LaneFactors lane_factors(const u8 *record, int lane) {
+    LaneFactors f;
+    f.s = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + lane * 16);
+    f.more = make_uint4(0, 0, 0, 0);
+#if FORMAT == Q6_K
+    f.more.x = *reinterpret_cast<const u16 *>(record + CODE_BYTES + 512 + lane * 2);
+#elif FORMAT == Q4_1 || FORMAT == Q5_1
+    f.more = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + 512 + lane * 16);
+#endif
+    return f;
+}
+
 // Writes the endings of a record's 8 blocks, lane by lane: ends[b * 32 + output].
-__device__ __forceinline__ void write_ends(float4 *ends, const u8 *record, int lane) {
+__device__ __forceinline__ void write_ends(float4 *ends, const LaneFactors &own, int lane) {
+    const uint4 s = own.s;
 #if FORMAT == Q4_K || FORMAT == Q5_K
-    const uint4 s = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + lane * 16);
     u32 scale[2], min[2];
     six_bit_words(s, scale, min);
     const float d = half_to_float(u16(s.x)), m = -half_to_float(u16(s.x >> 16));
@@ -79,9 +110,8 @@ __device__ __forceinline__ void write_ends(float4 *ends, const u8 *record, int l
             make_float4(exact, -exact * MAGIC, m * byte_to_float(min[b >> 2], b & 3), 0.0f);
     }
 #elif FORMAT == Q6_K
-    const uint4 s = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + lane * 16);
     Factors f = {0.0f, 0.0f, {1, 1}, 1};
-    f.d = half_to_float(*reinterpret_cast<const u16 *>(record + CODE_BYTES + 512 + lane * 2));
+    f.d = half_to_float(u16(own.more.x));
 #pragma unroll
     for (int b = 0; b < 8; b++) {
         const u32 two = part(s, b >> 1) >> (16 * (b & 1));
@@ -90,9 +120,7 @@ __device__ __forceinline__ void write_ends(float4 *ends, const u8 *record, int l
         ends[b * 32 + lane] = ending(f);
     }
 #else
-    const uint4 s = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + lane * 16);
-    uint4 n = s;
-    if (HAS_MINS) n = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + 512 + lane * 16);
+    const uint4 n = own.more;
     Factors f = {0.0f, 0.0f, {1, 1}, 1};
 #pragma unroll
     for (int b = 0; b < 8; b++) {
@@ -112,7 +140,7 @@ struct Marks {
 template <int NT>
 __device__ __forceinline__ void end_pair(float (&segment)[2][NT][4], int nt, int h,
                                          const Word (&w)[2][4], const float4 (&ends)[2][4], uint4 a,
-                                         const Marks &x, int magic) {
+                                         const Marks &x, const Magic &magic) {
 #pragma unroll
     for (int bb = 0; bb < 2; bb++) {
         const u32 a_low = bb ? a.z : a.x, a_high = bb ? a.w : a.y;
@@ -172,6 +200,7 @@ template <int USED, int NT, class FragmentOf>
 __device__ __forceinline__ void multiply(float (&segment)[2][NT][4], const float4 *ends,
                                          const u8 *rows, int g, int t, FragmentOf fragment) {
     constexpr int SIZE = NT * 8;
+    const Magic start = magic();
 #pragma unroll
     for (int H = 0; H < 2; H++) {
         const Fragment f = fragment(H);
@@ -196,7 +225,7 @@ __device__ __forceinline__ void multiply(float (&segment)[2][NT][4], const float
                 const u8 *at = rows + SIZE * 256 + (nt * 8 + 2 * t) * MARK_STRIDE + h * 16;
                 const Marks x = {*reinterpret_cast<const float4 *>(at),
                                  *reinterpret_cast<const float4 *>(at + MARK_STRIDE)};
-                end_pair<NT>(segment, nt, h, words, end, v, x, MAGIC_BITS);
+                end_pair<NT>(segment, nt, h, words, end, v, x, start);
             }
         }
     }

@@ -20,8 +20,8 @@ use crate::weight::{SEGMENT, Weight};
 
 /// Widths up to this are normed by one warp, wider ones by a block.
 const NARROW: usize = 512;
-/// Widths up to this are normed by 256 threads; see `PER` of kernels/norm.cu.
-const WIDE: usize = 12 * 256;
+/// Widths up to this are normed with three numbers per thread; see kernels/norm.cu.
+const WIDE: usize = 3 * 1024;
 /// Parts of a row that `greedy` looks at side by side.
 const PARTS: usize = 32;
 /// The widest norm.
@@ -96,7 +96,7 @@ impl Cuda {
             Kernel::Combine,
             Kernel::GeluMul,
             Kernel::Group,
-            Kernel::NormWide256,
+            Kernel::NormWide3,
             Kernel::Greedy,
             Kernel::NormRope,
             Kernel::Quantise,
@@ -218,12 +218,11 @@ impl Cuda {
         residual: Option<&Buffer>,
     ) -> Act {
         assert!(width <= WIDEST, "norms reach over at most {WIDEST} columns, not {width}");
-        let (kernel, block) =
-            if width <= WIDE { (Kernel::NormWide256, 256) } else { (Kernel::NormWide1024, 1024) };
+        let kernel = if width <= WIDE { Kernel::NormWide3 } else { Kernel::NormWide12 };
         let out = self.blank(x.rows(), x.cols());
         let rounded = width == x.cols() && width.is_multiple_of(32) && residual.is_none();
         let codes = rounded.then(|| self.blank_codes(x.rows(), width));
-        let shape = Shape { grid: ((x.len() / width) as u32, 1), block, shared: 0 };
+        let shape = Shape { grid: ((x.len() / width) as u32, 1), block: 1024, shared: 0 };
         let (list, marks) = Codes::buffers(codes.as_ref());
         let args = args![x.data, w, residual, out.data, list, marks, width as u32, eps];
         // SAFETY: a block per group; `w` has `width` values; codes have a place for every block.

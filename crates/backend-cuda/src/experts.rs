@@ -76,7 +76,8 @@ impl Routes {
         let method = match pairs.div_ceil(count) {
             0..=8 => Method::Few(8),
             9..=16 => Method::Few(16),
-            _ => Method::Many,
+            17..=40 => Method::Many(32),
+            _ => Method::Many(64),
         };
         let size = method.tile();
         let most = pairs.min(count + pairs / size as usize);

@@ -46,14 +46,14 @@ kernels! {
     "matmul_few.cu":
         Few1 = "matmul_few_1", Few2 = "matmul_few_2", Few4 = "matmul_few_4";
     "matmul_floats.cu": Floats1 = "matmul_floats_1", Floats8 = "matmul_floats_8";
-    "matmul_many.cu": Many = "matmul_many";
+    "matmul_many.cu": Many4 = "matmul_many_4", Many8 = "matmul_many_8";
     "matmul_plain.cu": Plain = "matmul_plain";
     "matmul_rows.cu":
         Rows1 = "matmul_rows_1", Rows2 = "matmul_rows_2", Rows3 = "matmul_rows_3",
         Rows4 = "matmul_rows_4";
     "norm.cu":
-        NormNarrow = "norm_narrow", NormWide256 = "norm_wide_256",
-        NormWide1024 = "norm_wide_1024";
+        NormNarrow = "norm_narrow", NormWide3 = "norm_wide_3",
+        NormWide12 = "norm_wide_12";
     "norm_rope.cu": NormRope = "norm_rope";
     "pack.cu": Pack = "pack";
     "pack_floats.cu": PackFloats = "pack_floats";

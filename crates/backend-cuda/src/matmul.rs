@@ -18,19 +18,27 @@ pub enum Method {
     Rows(u32),
     /// Tensor cores, tiles of 8, 16 or 32 rows, segments shared out among warps.
     Few(u32),
-    /// Tensor cores, tiles of 64 rows.
-    Many,
+    /// Tensor cores, tiles of 32 or 64 rows, all segments of an output by one warp.
+    Many(u32),
 }
 
 impl Method {
-    /// The way for `rows` rows of one matrix.
-    pub(crate) fn for_rows(rows: usize) -> Self {
+    /// The way for `rows` rows of one matrix with `groups` groups of outputs, on a device of
+    /// `processors`.
+    fn for_rows(rows: usize, groups: usize, processors: u32) -> Self {
+        // Rounds of blocks, two to a processor, counted in blocks of 32 rows.
+        let rounds = |tile: usize| {
+            let blocks = groups.div_ceil(4) * rows.div_ceil(tile);
+            blocks.div_ceil(2 * processors as usize) * tile / 32
+        };
         match rows {
             0..=4 => Self::Rows(rows.max(1) as u32),
             5..=8 => Self::Few(8),
             9..=16 => Self::Few(16),
             17..=64 => Self::Few(32),
-            _ => Self::Many,
+            // Smaller tiles take apart more weights: worth it if that saves a round.
+            _ if 14 * rounds(32) < 13 * rounds(64) => Self::Many(32),
+            _ => Self::Many(64),
         }
     }
 
@@ -38,8 +46,7 @@ impl Method {
     pub(crate) fn tile(self) -> u32 {
         match self {
             Self::Plain => 1,
-            Self::Rows(rows) | Self::Few(rows) => rows,
-            Self::Many => 64,
+            Self::Rows(rows) | Self::Few(rows) | Self::Many(rows) => rows,
         }
     }
 }
@@ -89,7 +96,9 @@ impl Cuda {
             return self.floats(x, w, out, work);
         }
         let method = match work {
-            Work::Rows => Method::for_rows(out.rows()),
+            Work::Rows => {
+                Method::for_rows(out.rows(), w.groups(), self.device.processors)
+            }
             Work::Pairs { .. } => Method::Rows(1),
             Work::Tiles { method, .. } => method,
         };
@@ -101,7 +110,7 @@ impl Cuda {
             Method::Plain => self.plain(x, w, out),
             Method::Rows(tile) => self.rows(tile, x, w, out, work),
             Method::Few(tile) => self.few(tile, x, w, out, work),
-            Method::Many => self.many(x, w, out, work),
+            Method::Many(tile) => self.many(tile, x, w, out, work),
         }
     }
 
@@ -167,9 +176,9 @@ impl Cuda {
         };
         if shape.shared > self.device.shared_bytes {
             // Very wide matrices: their partial results fit only for fewer rows at once.
-            // Tiles that were cut for fewer rows fit those of 64.
+            // Tiles that were cut for fewer rows fit those of 32.
             return match (tile, work) {
-                (8, _) | (_, Work::Tiles { .. }) => self.many(x, w, out, work),
+                (8, _) | (_, Work::Tiles { .. }) => self.many(32, x, w, out, work),
                 _ => self.few(tile / 2, x, w, out, work),
             };
         }
@@ -180,12 +189,16 @@ impl Cuda {
         unsafe { self.launch(kernel, w.format.number(), shape, &args) };
     }
 
-    fn many(&self, x: &Act, w: &Weight, out: &Act, work: Work<'_>) {
-        const ROW_BYTES: u32 = 64 * (256 + 80);
+    fn many(&self, tile: u32, x: &Act, w: &Weight, out: &Act, work: Work<'_>) {
+        let (kernel, row_bytes) = match tile {
+            32 => (Kernel::Many4, 32 * 336),
+            64 => (Kernel::Many8, 64 * 336),
+            _ => unreachable!("there are kernels for tiles of 32 and 64 rows"),
+        };
         let codes = self.codes(x);
         let (rows, height, segments) = sizes(w, out);
         let record = w.format.record_bytes() as u32;
-        let shared = |warps: u32| 2 * (warps * record + ROW_BYTES) + warps * 4096;
+        let shared = |warps: u32| 2 * (warps * record + row_bytes) + warps * 4096;
         // A little shared memory is used by the kernel itself.
         let fits = |warps: u32| shared(warps) + 1024 <= self.device.shared_bytes;
         // Two blocks of four warps share a processor, if they fit, better than one of eight.
@@ -195,7 +208,7 @@ impl Cuda {
             () if fits(4) => 4,
             () => 2,
         };
-        let (from, tiles, count) = lists(work, rows.div_ceil(64));
+        let (from, tiles, count) = lists(work, rows.div_ceil(tile));
         let shape = Shape {
             grid: ((w.groups() as u32).div_ceil(warps), count),
             block: 32 * warps,
@@ -205,7 +218,7 @@ impl Cuda {
             w.data, codes.codes, codes.marks, out.data, rows, height, segments, from, tiles
         ];
         // SAFETY: as in `rows`.
-        unsafe { self.launch(Kernel::Many, w.format.number(), shape, &args) };
+        unsafe { self.launch(kernel, w.format.number(), shape, &args) };
     }
 
     fn floats(&self, x: &Act, w: &Weight, out: &Act, work: Work<'_>) {

@@ -78,7 +78,7 @@ impl Format {
         if self.is_float() {
             &[Kernel::PackFloats, Kernel::EmbedFloats, Kernel::Floats1]
         } else {
-            &[Kernel::Pack, Kernel::Embed, Kernel::Rows1, Kernel::Few1, Kernel::Many]
+            &[Kernel::Pack, Kernel::Embed, Kernel::Rows1, Kernel::Few1, Kernel::Many8]
         }
     }
 }

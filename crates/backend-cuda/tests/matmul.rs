@@ -54,7 +54,8 @@ fn every_way_has_the_bits_of_the_plain_one() {
         Method::Few(8),
         Method::Few(16),
         Method::Few(32),
-        Method::Many,
+        Method::Many(32),
+        Method::Many(64),
     ];
     for block in QUANTISED {
         let (rows, cols) = (416, if block.block_len() == 256 { 2816 } else { 2112 });
