@@ -122,7 +122,7 @@ __device__ __forceinline__ void attend(const float *q, const u16 *keys, const u1
         const u16 *key1 = keys + (base + (cell1 == HIDDEN ? 0 : cell1)) * width + t * 8;
         const uint4 *fragments = reinterpret_cast<const uint4 *>(queries);
         const bool any = __any_sync(~0u, cell0 != HIDDEN || cell1 != HIDDEN);
-#pragma unroll (TILES == 1 ? 8 : 4)
+#pragma unroll 4
         for (u32 k = 0; k < (any ? width / 32 : 0); k++) {
             const uint4 a = *reinterpret_cast<const uint4 *>(key0 + k * 32);
             const uint4 b = *reinterpret_cast<const uint4 *>(key1 + k * 32);
@@ -206,7 +206,7 @@ __device__ __forceinline__ void attend(const float *q, const u16 *keys, const u1
     for (int m = 0; m < TILES * 32; m++) acc[m / 32][m / 4 % 8][m % 4] = 0.0f;
     const u32 from = warp / blocks;
     if (from >= tiles) return;
-#pragma unroll (TILES == 1 ? 4 : 2)
+#pragma unroll 2
     for (u32 k = 0; k < STRETCH / 16; k++) {
         uint4 v[4];
         bool any = false;

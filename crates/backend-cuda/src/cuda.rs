@@ -460,9 +460,11 @@ impl Backend for Cuda {
     }
 
     fn select(&self, x: &Act, rows: &[usize]) -> Act {
-        let from = self.list(&check_rows(rows.iter().copied(), x));
+        // All rows in order need no list, which would have to go out between launches.
+        let all = rows.len() == x.rows() && rows.iter().copied().eq(0..x.rows());
+        let from = (!all).then(|| self.list(&check_rows(rows.iter().copied(), x)));
         let out = self.blank(rows.len(), x.cols());
-        self.select_into(x, &out.data, (rows.len(), x.cols(), 0), Some(&from), None);
+        self.select_into(x, &out.data, (rows.len(), x.cols(), 0), from.as_ref(), None);
         out
     }
 

@@ -61,8 +61,22 @@ pub struct Plan {
     /// Partial results in all.
     partials: usize,
     lists: Lists,
-    /// Work for blocks that attend up to `2^i` rows at once, made when first needed.
-    items: [OnceCell<(Buffer, usize)>; EXPONENTS],
+    /// Work for blocks that attend up to `2^i` rows at once: with the other lists for those that
+    /// earlier plans needed, else made when first needed. A list of its own that goes out between
+    /// launches would cut them in two.
+    items: [OnceCell<Items>; EXPONENTS],
+}
+
+/// `{first row, rows, stretch, 0}` for each block, and how many there are.
+struct Items {
+    place: Place,
+    count: usize,
+}
+
+enum Place {
+    /// Bytes from the start of the plan's lists.
+    Lists(u64),
+    Own(Buffer),
 }
 
 /// Blocks take up to 32 rows at once.
@@ -124,42 +138,48 @@ impl Plan {
         words.extend(counts);
         let lineages_at = 4 * words.len() as u64;
         words.extend(lineages);
+        let items: [OnceCell<Items>; EXPONENTS] = Default::default();
+        for (exponent, cell) in items.iter().enumerate().filter(|(e, _)| cuda.wants_items(*e)) {
+            // Items are read sixteen bytes at a time.
+            words.resize(words.len().next_multiple_of(4), 0);
+            let place = Place::Lists(4 * words.len() as u64);
+            let list = items_of(&plan.views, exponent);
+            let count = list.len() / 4;
+            words.extend(list);
+            cell.get_or_init(|| Items { place, count });
+        }
         let longest = plan.views.chunk_by(chain).map(<[View]>::len).max().unwrap_or(0);
         let buffer = cuda.list(&words);
         let lists = Lists { buffer, writes, lineages: lineages_at, counts: counts_at };
-        let plan = Self {
-            views: plan.views,
-            longest,
-            partials: partials as usize,
-            lists,
-            items: Default::default(),
-        };
-        // What earlier plans needed is made now: a list that goes out between launches would cut
-        // them in two.
-        for exponent in (0..EXPONENTS).filter(|e| cuda.wants_items(*e)) {
-            plan.items(cuda, exponent);
-        }
-        plan
+        Self { views: plan.views, longest, partials: partials as usize, lists, items }
     }
 
-    /// `{first row, rows, stretch, 0}` for blocks that take up to `2^exponent` rows, and how many
-    /// there are.
-    fn items(&self, cuda: &Cuda, exponent: usize) -> &(Buffer, usize) {
-        self.items[exponent].get_or_init(|| {
-            let (mut words, mut first) = (Vec::new(), 0);
-            for run in self.views.chunk_by(chain) {
-                for rows in run.chunks(1 << exponent) {
-                    let ranges = rows.iter().map(stretches);
-                    let start = ranges.clone().map(|(start, _)| start).min().unwrap_or(0);
-                    let end = ranges.map(|(start, count)| start + count).max().unwrap_or(0);
-                    let item = |stretch| [first, rows.len() as u32, stretch, 0];
-                    words.extend((start..end).flat_map(item));
-                    first += rows.len() as u32;
-                }
-            }
-            (cuda.list(&words), words.len() / 4)
-        })
+    /// Where the items for blocks of up to `2^exponent` rows are, and how many there are.
+    fn items(&self, cuda: &Cuda, exponent: usize) -> (Arg, usize) {
+        let items = self.items[exponent].get_or_init(|| {
+            let list = items_of(&self.views, exponent);
+            Items { place: Place::Own(cuda.list(&list)), count: list.len() / 4 }
+        });
+        let place = match &items.place {
+            Place::Lists(offset) => self.lists.at(*offset),
+            Place::Own(buffer) => Arg::from(buffer),
+        };
+        (place, items.count)
     }
+}
+
+fn items_of(views: &[View], exponent: usize) -> Vec<u32> {
+    let (mut words, mut first) = (Vec::new(), 0);
+    for run in views.chunk_by(chain) {
+        for rows in run.chunks(1 << exponent) {
+            let ranges = rows.iter().map(stretches);
+            let start = ranges.clone().map(|(start, _)| start).min().unwrap_or(0);
+            let end = ranges.map(|(start, count)| start + count).max().unwrap_or(0);
+            words.extend((start..end).flat_map(|stretch| [first, rows.len() as u32, stretch, 0]));
+            first += rows.len() as u32;
+        }
+    }
+    words
 }
 
 impl KvKernels for Cuda {
@@ -327,7 +347,7 @@ fn attend(cuda: &Cuda, store: &Store, plan: &Plan, q: &Act, work: &Pieces) -> Ac
     let partials = cuda.pool.get(plan.partials * q.cols() * 4);
     let marks = cuda.pool.get(plan.partials * query_heads * 8);
     let shape = Shape {
-        grid: (*count as u32, (heads * group.div_ceil(work.per)) as u32),
+        grid: (count as u32, (heads * group.div_ceil(work.per)) as u32),
         block: 256,
         shared: (work.shared)(width, work.tiles) as u32,
     };

@@ -35,7 +35,8 @@ impl Method {
             0..=4 => Self::Rows(rows.max(1) as u32),
             5..=8 => Self::Few(8),
             9..=16 => Self::Few(16),
-            17..=64 => Self::Few(32),
+            // Tall matrices have blocks enough without sharing segments out.
+            17..=64 if rounds(32) < 2 => Self::Few(32),
             // Smaller tiles take apart more weights: worth it if that saves a round.
             _ if 14 * rounds(32) < 13 * rounds(64) => Self::Many(32),
             _ => Self::Many(64),
@@ -156,10 +157,11 @@ impl Cuda {
     }
 
     fn few(&self, tile: u32, x: &Act, w: &Weight, out: &Act, work: Work<'_>) {
-        let (kernel, most_warps) = match tile {
-            8 => (Kernel::Few1, 11),
-            16 => (Kernel::Few2, 11),
-            32 => (Kernel::Few4, 8),
+        const MOST_WARPS: u32 = 11;
+        let kernel = match tile {
+            8 => Kernel::Few1,
+            16 => Kernel::Few2,
+            32 => Kernel::Few4,
             _ => unreachable!("there are kernels for tiles of 8, 16 and 32 rows"),
         };
         let codes = self.codes(x);
@@ -167,8 +169,8 @@ impl Cuda {
         let (from, tiles, count) = lists(work, rows.div_ceil(tile));
         // With blocks to spare, smaller ones: several then share a processor, and one waits for
         // memory while another multiplies.
-        let plenty = w.groups() as u32 * count > 2 * self.device.processors;
-        let warps = even(segments, if plenty { most_warps.min(6) } else { most_warps });
+        let plenty = tile > 8 && w.groups() as u32 * count > 2 * self.device.processors;
+        let warps = even(segments, if plenty { MOST_WARPS.div_ceil(2) } else { MOST_WARPS });
         let shape = Shape {
             grid: (w.groups() as u32, count),
             block: 32 * warps,
