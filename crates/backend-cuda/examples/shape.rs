@@ -1,4 +1,4 @@
-//! Speed of a model shape with random weights: `shape SHAPE.json CUBINS [quick]`.
+//! Speed of a model shape with random weights: `shape SHAPE.json CUBINS [quick | decode]`.
 //!
 //! The shape file lists the tensors of a GGUF file; their content is made up here, so the numbers
 //! say what the shape costs and nothing about any model's quality.
@@ -162,7 +162,7 @@ fn main() {
     println!("{}; ready in {:.1} s", cuda.name(), start.elapsed().as_secs_f64());
     let source = MadeUp::read(&shape);
     let start = Instant::now();
-    let extent = Extent { slots: SLOTS, context: 4096, burst: BURST };
+    let extent = Extent { slots: SLOTS, context: 17_408, burst: BURST };
     let mut model = Loaded::of(cuda, &source, Precision::AsStored, extent, Regime::F16);
     model.ops.finish().unwrap_or_else(|e| panic!("{e}"));
     let (free, all) = model.ops.memory();
@@ -171,12 +171,19 @@ fn main() {
         start.elapsed().as_secs_f64(),
         (all - free) as f64 / f64::from(1 << 30)
     );
+    if args.get(3).is_some_and(|a| a == "decode") {
+        [1, 8, 32].into_iter().for_each(|batch| decode(&mut model, batch, 0, 100));
+        return;
+    }
     let rounds = if quick { 2 } else { 5 };
-    for n in [512, 2048] {
+    for n in [512, 2048, 8192] {
         prefill(&mut model, n, rounds);
     }
     for batch in [1, 2, 4, 8, 16, 32, 64] {
-        decode(&mut model, batch, if quick { 40 } else { 100 });
+        decode(&mut model, batch, 0, if quick { 40 } else { 100 });
+    }
+    for depth in [4096, 16_384] {
+        decode(&mut model, 1, depth, if quick { 40 } else { 100 });
     }
 }
 
@@ -201,14 +208,23 @@ fn step(model: &mut Loaded<Cuda>, batch: &Batch) -> Vec<TokenId> {
     picks
 }
 
+/// Reads `tokens` into the first slot, a burst at a time.
+fn read(model: &mut Loaded<Cuda>, tokens: &[TokenId]) {
+    KvCache::<Cuda>::clear(&mut model.cache, SlotId(0));
+    for (i, chunk) in tokens.chunks(BURST as usize).enumerate() {
+        let base = i * BURST as usize;
+        let last = |at| base + at + 1 == tokens.len();
+        let want = |at| if last(at) { Want::LOGITS } else { Want::NOTHING };
+        let batch = Batch::builder().chain(SlotId(0), base as u32, chunk, want);
+        step(model, &batch.expect("one span").build());
+    }
+}
+
 fn prefill(model: &mut Loaded<Cuda>, n: usize, rounds: usize) {
     let tokens = tokens(n, n as u64);
-    let want = |i| if i + 1 == n { Want::LOGITS } else { Want::NOTHING };
-    let batch = Batch::builder().chain(SlotId(0), 0, &tokens, want).expect("one span").build();
     let once = |model: &mut Loaded<Cuda>| {
-        KvCache::<Cuda>::clear(&mut model.cache, SlotId(0));
         let start = Instant::now();
-        step(model, &batch);
+        read(model, &tokens);
         n as f64 / start.elapsed().as_secs_f64()
     };
     once(model);
@@ -221,18 +237,26 @@ fn prefill(model: &mut Loaded<Cuda>, n: usize, rounds: usize) {
         speeds[0],
         speeds[rounds - 1]
     );
-    model.ops.start_profile();
-    once(model);
-    table(model);
+    if n <= BURST as usize {
+        model.ops.start_profile();
+        once(model);
+        table(model);
+    }
 }
 
-fn decode(model: &mut Loaded<Cuda>, batch: u32, steps: u32) {
+/// Steps of `batch` sequences, from `depth` on.
+fn decode(model: &mut Loaded<Cuda>, batch: u32, depth: u32, steps: u32) {
     (0..batch).for_each(|slot| KvCache::<Cuda>::clear(&mut model.cache, SlotId(slot)));
+    if depth > 0 {
+        assert_eq!(batch, 1, "one sequence is read ahead");
+        read(model, &tokens(depth as usize, 5));
+    }
     let mut next: Vec<TokenId> = tokens(batch as usize, 9);
     let mut once = |model: &mut Loaded<Cuda>, i: u32| {
         let mut rows = Batch::builder();
         for (slot, token) in (0..).map(SlotId).zip(&next) {
-            rows = rows.chain(slot, i, &[*token], |_| Want::LOGITS).expect("slots are distinct");
+            let one = rows.chain(slot, depth + i, &[*token], |_| Want::LOGITS);
+            rows = one.expect("slots are distinct");
         }
         next = step(model, &rows.build());
     };
@@ -247,14 +271,14 @@ fn decode(model: &mut Loaded<Cuda>, batch: u32, steps: u32) {
     times.sort_by(f64::total_cmp);
     let (mean, median) = (times.iter().sum::<f64>() / times.len() as f64, times[times.len() / 2]);
     println!(
-        "decode x{batch}: {:.1} tok/s; steps of {:.3} ms (median {:.3}, {:.3} to {:.3})",
+        "decode x{batch} at {depth}: {:.1} tok/s; steps of {:.3} ms (median {:.3}, {:.3} to {:.3})",
         f64::from(batch) / mean,
         1e3 * mean,
         1e3 * median,
         1e3 * times[0],
         1e3 * times[times.len() - 1]
     );
-    if matches!(batch, 1 | 8 | 32) {
+    if depth == 0 && matches!(batch, 1 | 8 | 32) {
         model.ops.start_profile();
         once(model, 8 + steps);
         table(model);

@@ -73,14 +73,14 @@ __device__ __forceinline__ void few(const u8 *w, const uint4 *codes, const float
     }
 }
 
-// Threads and blocks: enough warps to have many records under way.
-#define FEW_KERNEL(NT, THREADS, BLOCKS)                                                               \
-    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) matmul_few_##NT(                        \
+// Threads: a warp for each segment of the usual widths.
+#define FEW_KERNEL(NT, THREADS)                                                               \
+    extern "C" __global__ void __launch_bounds__(THREADS) matmul_few_##NT(                        \
         const u8 *w, const uint4 *codes, const float2 *marks, float *y, u32 rows, u32 height,     \
         u32 segments, const u32 *from, const Tile *tiles) {                                       \
         few<NT>(w, codes, marks, y, rows, height, segments, from, tiles);                         \
     }
 
-FEW_KERNEL(1, 352, 2)
-FEW_KERNEL(2, 352, 1)
-FEW_KERNEL(4, 352, 1)
+FEW_KERNEL(1, 352)
+FEW_KERNEL(2, 352)
+FEW_KERNEL(4, 352)

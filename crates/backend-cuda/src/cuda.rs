@@ -373,8 +373,7 @@ impl Backend for Cuda {
         let tokens = self.list(&tokens.iter().map(check).collect::<Vec<_>>());
         let out = self.blank(tokens.bytes() / 4, table.cols);
         let (rows, cols) = (out.rows() as u32, out.cols() as u32);
-        let kernel =
-            if table.format.is_float() { Kernel::EmbedFloats } else { Kernel::Embed };
+        let kernel = if table.format.is_float() { Kernel::EmbedFloats } else { Kernel::Embed };
         let args = args![table.data, tokens, out.data, rows, cols, scale];
         // SAFETY: every token is a row of the table, whose rows are as wide as the output's.
         unsafe { self.launch(kernel, table.format.number(), Shape::each(out.len()), &args) };
@@ -501,8 +500,7 @@ impl Backend for Cuda {
         let out = self.blank(x.rows(), x.cols());
         let cos = Arg::Address(angles.data.address() + (4 * x.rows() * angles.pairs) as u64);
         let (rows, cols) = (x.rows() as u32, x.cols() as u32);
-        let args =
-            args![x.data, w.data, angles.data, cos, out.data, rows, cols, width as u32, eps];
+        let args = args![x.data, w.data, angles.data, cos, out.data, rows, cols, width as u32, eps];
         // SAFETY: one warp per head; angles for every row, `w` for every column of a head.
         unsafe { self.launch(Kernel::NormRope, ANY, Shape::each(x.len() / width * 32), &args) };
         out

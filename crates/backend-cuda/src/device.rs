@@ -354,7 +354,8 @@ impl Device {
             let find = |name: &&str| {
                 let name = CString::new(*name).map_err(|e| e.to_string())?;
                 let function = result::module::get_function(module, name).map_err(reason)?;
-                let most = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+                let most =
+                    sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
                 let fixed = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
                 let fixed = result::function::get_function_attribute(function, fixed);
                 let left = self.shared_bytes as i32 - fixed.map_err(reason)?;
@@ -449,9 +450,8 @@ impl Device {
         })?;
         launches.iter().for_each(|launch| self.launch_now(launch));
         // SAFETY: a capture is under way.
-        let graph = self.issue("end a graph", || unsafe {
-            result::stream::end_capture(self.stream)
-        })?;
+        let graph =
+            self.issue("end a graph", || unsafe { result::stream::end_capture(self.stream) })?;
         let mut made = std::ptr::null_mut();
         // SAFETY: the graph was just made; it is not needed any more once instantiated.
         self.issue("make a graph", || unsafe {

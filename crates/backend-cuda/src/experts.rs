@@ -42,8 +42,7 @@ impl Routes {
         let routes = Self { rows, k, experts: words(), weights: words() };
         let shape = Shape { grid: (rows as u32, 1), block: 32, shared: 0 };
         let (count, k) = (count as u32, k as u32);
-        let args =
-            args![logits.data, per_expert.data, routes.experts, routes.weights, count, k];
+        let args = args![logits.data, per_expert.data, routes.experts, routes.weights, count, k];
         // SAFETY: a warp per row; both lists have `k` places per row.
         unsafe { cuda.launch(Kernel::Route, ANY, shape, &args) };
         routes
@@ -52,14 +51,14 @@ impl Routes {
     pub(crate) fn experts(&self, cuda: &Cuda, x: &Act, gate_up: &Weight, down: &Weight) -> Act {
         assert_eq!(x.rows(), self.rows, "rows of the routes");
         let pairs = self.rows * self.k;
-        let direct = self.rows <= MOST_DIRECT
-            || gate_up.format.is_float()
-            || down.format.is_float();
+        let direct =
+            self.rows <= MOST_DIRECT || gate_up.format.is_float() || down.format.is_float();
         let groups = (!direct).then(|| self.group(cuda, gate_up.stack));
 
         let both = cuda.blank(pairs, gate_up.rows);
         let pairwise = |share| Work::Pairs { of: &self.experts, share };
-        let first = groups.as_ref().map_or_else(|| pairwise(self.k as u32), |g| g.work(Some(&g.from)));
+        let first =
+            groups.as_ref().map_or_else(|| pairwise(self.k as u32), |g| g.work(Some(&g.from)));
         cuda.multiply(x, gate_up, &both, first);
 
         let mid = cuda.gelu_rows(&both, &both, (down.cols, gate_up.rows, down.cols));

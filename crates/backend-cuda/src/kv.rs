@@ -236,8 +236,7 @@ impl KvKernels for Cuda {
         for x in [k, v] {
             assert_eq!((x.rows(), x.cols()), (plan.views.len(), heads * width), "rows to store");
         }
-        let [rows, heads, width, count] =
-            [k.rows(), heads, width, store.cells].map(|n| n as u32);
+        let [rows, heads, width, count] = [k.rows(), heads, width, store.cells].map(|n| n as u32);
         let writes = plan.lists.at(plan.lists.writes);
         let args =
             args![k.data, v.data, store.keys, store.values, writes, rows, heads, width, count];
@@ -293,9 +292,7 @@ impl Cuda {
         let (heads, width, cells) = (heads as u32, width as u32, store.cells as u32);
         let (keys, values) = (&store.keys, &store.values);
         let (views, lineages) = (plan.lists.views(), plan.lists.at(plan.lists.lineages));
-        let args = args![
-            q.data, keys, values, views, lineages, out.data, heads, width, cells
-        ];
+        let args = args![q.data, keys, values, views, lineages, out.data, heads, width, cells];
         // SAFETY: a block per row and query head; a view per row; entries modulo the cells.
         unsafe { self.launch(Kernel::AttendPlain, store.element as u32, shape, &args) };
         out
@@ -325,8 +322,9 @@ impl Pieces {
 
     /// With tensor cores: two tiles a block for runs of rows that fill them.
     fn tensor(cuda: &Cuda, store: &Store, plan: &Plan, group: usize) -> Self {
-        let shared: fn(usize, usize) -> usize =
-            |width, tiles| tiles * (64 * width + TILE * STRETCH as usize * 8) + 4 * STRETCH as usize;
+        let shared: fn(usize, usize) -> usize = |width, tiles| {
+            tiles * (64 * width + TILE * STRETCH as usize * 8) + 4 * STRETCH as usize
+        };
         // A little shared memory is used by the kernel itself.
         let most = cuda.device.shared_bytes as usize - 4096;
         let wanted = plan.longest * group > TILE && shared(store.spec.width, 2) <= most;
@@ -354,8 +352,7 @@ fn attend(cuda: &Cuda, store: &Store, plan: &Plan, q: &Act, work: &Pieces) -> Ac
     let [h, qh, w, c, p] = [heads, query_heads, width, store.cells, work.per].map(|n| n as u32);
     let (views, lineages) = (plan.lists.views(), plan.lists.at(plan.lists.lineages));
     let (keys, values) = (&store.keys, &store.values);
-    let args =
-        args![q.data, keys, values, views, lineages, items, partials, marks, h, qh, w, c, p];
+    let args = args![q.data, keys, values, views, lineages, items, partials, marks, h, qh, w, c, p];
     // SAFETY: a block per item and set of query heads; every row of an item has a partial result
     // for each stretch in which it sees anything; shared memory is what the kernel asks for.
     unsafe { cuda.launch(work.kernel, store.element as u32, shape, &args) };
@@ -364,9 +361,8 @@ fn attend(cuda: &Cuda, store: &Store, plan: &Plan, q: &Act, work: &Pieces) -> Ac
     let codes = cuda.blank_codes(q.rows(), q.cols());
     let shape = Shape { grid: (q.rows() as u32, qh), block: w, shared: 0 };
     let (counts, segments) = (plan.lists.at(plan.lists.counts), q.cols().div_ceil(SEGMENT) as u32);
-    let args = args![
-        partials, marks, views, counts, out.data, codes.codes, codes.marks, w, segments
-    ];
+    let args =
+        args![partials, marks, views, counts, out.data, codes.codes, codes.marks, w, segments];
     // SAFETY: a thread per column; every partial result that is counted has been written; codes
     // have a place for every block of whole segments.
     unsafe { cuda.launch(Kernel::AttendMerge, ANY, shape, &args) };

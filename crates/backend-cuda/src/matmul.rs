@@ -97,9 +97,7 @@ impl Cuda {
             return self.floats(x, w, out, work);
         }
         let method = match work {
-            Work::Rows => {
-                Method::for_rows(out.rows(), w.groups(), self.device.processors)
-            }
+            Work::Rows => Method::for_rows(out.rows(), w.groups(), self.device.processors),
             Work::Pairs { .. } => Method::Rows(1),
             Work::Tiles { method, .. } => method,
         };
@@ -119,9 +117,8 @@ impl Cuda {
         let codes = self.codes(x);
         let (rows, height, segments) = sizes(w, out);
         let (from, of) = (None::<&Buffer>, None::<&Buffer>);
-        let args = args![
-            w.data, codes.codes, codes.marks, out.data, rows, height, segments, from, of
-        ];
+        let args =
+            args![w.data, codes.codes, codes.marks, out.data, rows, height, segments, from, of];
         // SAFETY: one thread per output; the codes have the output's rows.
         unsafe { self.launch(Kernel::Plain, w.format.number(), Shape::each(out.len()), &args) };
     }
@@ -148,9 +145,8 @@ impl Cuda {
             block: 32 * warps,
             shared: warps * tile * 320 + segments * tile * 128,
         };
-        let args = args![
-            w.data, codes.codes, codes.marks, out.data, rows, height, segments, of, share
-        ];
+        let args =
+            args![w.data, codes.codes, codes.marks, out.data, rows, height, segments, of, share];
         // SAFETY: a block per group and set of rows; lists are as long as the output; shared
         // memory is what the kernel's contract asks for.
         unsafe { self.launch(kernel, w.format.number(), shape, &args) };
@@ -169,7 +165,7 @@ impl Cuda {
         let (from, tiles, count) = lists(work, rows.div_ceil(tile));
         // With blocks to spare, smaller ones: several then share a processor, and one waits for
         // memory while another multiplies.
-        let plenty = tile > 8 && w.groups() as u32 * count > 2 * self.device.processors;
+        let plenty = w.groups() as u32 * count > 2 * self.device.processors;
         let warps = even(segments, if plenty { MOST_WARPS.div_ceil(2) } else { MOST_WARPS });
         let shape = Shape {
             grid: (w.groups() as u32, count),
@@ -184,9 +180,8 @@ impl Cuda {
                 _ => self.few(tile / 2, x, w, out, work),
             };
         }
-        let args = args![
-            w.data, codes.codes, codes.marks, out.data, rows, height, segments, from, tiles
-        ];
+        let args =
+            args![w.data, codes.codes, codes.marks, out.data, rows, height, segments, from, tiles];
         // SAFETY: as in `rows`.
         unsafe { self.launch(kernel, w.format.number(), shape, &args) };
     }
@@ -216,9 +211,8 @@ impl Cuda {
             block: 32 * warps,
             shared: shared(warps),
         };
-        let args = args![
-            w.data, codes.codes, codes.marks, out.data, rows, height, segments, from, tiles
-        ];
+        let args =
+            args![w.data, codes.codes, codes.marks, out.data, rows, height, segments, from, tiles];
         // SAFETY: as in `rows`.
         unsafe { self.launch(kernel, w.format.number(), shape, &args) };
     }

@@ -114,11 +114,13 @@ impl Weight {
     pub(crate) fn upload(cuda: &Cuda, stored: &Matrix<'_>) -> Result<Self, Unsupported> {
         let &Matrix { block, stack, rows, cols, .. } = stored;
         let format = Format::of(block).ok_or_else(|| {
-            Unsupported(format!("CUDA has no kernels for {block}; requantise to Q8_0, Q6_K or Q4_K"))
+            Unsupported(format!(
+                "CUDA has no kernels for {block}; requantise to Q8_0, Q6_K or Q4_K"
+            ))
         })?;
-        let row_bytes = block.row_bytes(cols).ok_or_else(|| {
-            Unsupported(format!("rows of {cols} are not whole {block} blocks"))
-        })?;
+        let row_bytes = block
+            .row_bytes(cols)
+            .ok_or_else(|| Unsupported(format!("rows of {cols} are not whole {block} blocks")))?;
         assert_eq!(stored.bytes.len(), stack * rows * row_bytes, "bytes of a stored stack");
         for kernel in format.kernels() {
             cuda.prepare(*kernel, format.number()).map_err(|e| Unsupported(e.to_string()))?;

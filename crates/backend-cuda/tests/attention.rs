@@ -32,14 +32,22 @@ impl Shape {
 }
 
 /// Entries `0..len` of every slot, written in pieces.
-fn fill<B: KvKernels>(ops: &B, store: &mut B::Store, shape: &Shape, k: &[f32], v: &[f32], len: u32) {
+fn fill<B: KvKernels>(
+    ops: &B,
+    store: &mut B::Store,
+    shape: &Shape,
+    k: &[f32],
+    v: &[f32],
+    len: u32,
+) {
     let cols = shape.key_cols();
     for slot in 0..SLOTS as u32 {
         let first = (slot * len) as usize * cols;
         for start in (0..len).step_by(37) {
             let piece = start..(start + 37).min(len);
             let writes: Vec<_> = piece.clone().map(|entry| (SlotId(slot), entry)).collect();
-            let views = writes.iter().map(|(slot, entry)| chain(*slot, *entry, *entry, 1)).collect();
+            let views =
+                writes.iter().map(|(slot, entry)| chain(*slot, *entry, *entry, 1)).collect();
             let plan = ops.upload_plan(LayerPlan { writes, views });
             let part = first + piece.start as usize * cols..first + piece.end as usize * cols;
             let keys = ops.upload(&k[part.clone()], cols);

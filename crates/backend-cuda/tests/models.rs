@@ -13,12 +13,7 @@ use lapidary_testkit::{Goldens, Loaded, Rng, Taps, largest_difference, shared};
 const TOLERANCE: f32 = 1e-3;
 const SLOT: SlotId = SlotId(0);
 
-fn load(
-    path: &str,
-    precision: Precision,
-    extent: Extent,
-    regime: Regime,
-) -> Option<Loaded<Cuda>> {
+fn load(path: &str, precision: Precision, extent: Extent, regime: Regime) -> Option<Loaded<Cuda>> {
     let cuda = device()?;
     let source = lapidary_format::open(&shared(path)?).unwrap_or_else(|e| panic!("{e}"));
     Some(Loaded::of(cuda, &source, precision, extent, regime))

@@ -14,7 +14,10 @@ fn cpu() -> Cpu {
 
 fn rope(width: usize) -> Rope {
     let freq = |j: usize| 10_000_f32.powf(-2.0 * j as f32 / width as f32);
-    Rope { freqs: (0..width / 2).map(freq).collect(), axis: (0..width / 2).map(|j| (j % 3) as u8).collect() }
+    Rope {
+        freqs: (0..width / 2).map(freq).collect(),
+        axis: (0..width / 2).map(|j| (j % 3) as u8).collect(),
+    }
 }
 
 fn angles(rows: usize) -> Vec<[u32; 3]> {
@@ -34,7 +37,8 @@ fn element_wise_ops_have_the_bits_of_the_cpu() {
     let s = numbers(&mut rng, cols);
     let (ca, cb) = (cuda.upload(&a, cols), cuda.upload(&b, cols));
     let (pa, pb) = (cpu.upload(&a, cols), cpu.upload(&b, cols));
-    let check = |ours, theirs, what: &str| same_bits(&read(&cuda, &ours), &read(&cpu, &theirs), what);
+    let check =
+        |ours, theirs, what: &str| same_bits(&read(&cuda, &ours), &read(&cpu, &theirs), what);
     check(cuda.add(&ca, &cb), cpu.add(&pa, &pb), "add");
     check(cuda.gelu_mul(&ca, &cb), cpu.gelu_mul(&pa, &pb), "gelu_mul");
     check(cuda.columns(&ca, 33..97), cpu.columns(&pa, 33..97), "columns");

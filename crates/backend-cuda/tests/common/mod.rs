@@ -47,7 +47,11 @@ pub(crate) fn activations(rng: &mut Rng, n: usize) -> Vec<f32> {
 }
 
 /// Stored rows of random codes and scales, all of them finite.
-pub(crate) fn stored(rng: &mut Rng, block: BlockType, [stack, rows, cols]: [usize; 3]) -> Matrix<'static> {
+pub(crate) fn stored(
+    rng: &mut Rng,
+    block: BlockType,
+    [stack, rows, cols]: [usize; 3],
+) -> Matrix<'static> {
     let row_bytes = block.row_bytes(cols).expect("whole blocks");
     let mut bytes: Vec<u8> = (0..stack * rows * row_bytes).map(|_| rng.bits() as u8).collect();
     let size = block.block_bytes();
