@@ -3,8 +3,9 @@
 //
 // w: [group of 32 outputs][k / 4][output][k % 4], zeros past the ends. Grid (groups, sets of ROWS
 // rows); a block's warps share out the segments of 256 inputs, a lane is an output. Row r reads
-// row from[r] of x and matrix of[r] with lists (ROWS is 1 then). Shared memory: segments * ROWS *
-// 32 floats.
+// row from[r] of x and matrix of[r] with lists (ROWS is 1 then). Shared memory: 256 * ROWS floats
+// per warp, then segments * ROWS * 32 floats. Products past a row's end are of zeros, which add
+// nothing.
 // order: one ascending fma chain per segment, segments added ascending      bound: weight bytes
 // twin: law::dot_floats
 #include "base.cuh"
@@ -30,61 +31,54 @@ __device__ __forceinline__ float4 widen(Four v) {
 template <int ROWS>
 __device__ __forceinline__ void floats(const Four *w, const float *x, float *y, u32 rows, u32 height,
                                        u32 cols, const u32 *from, const u32 *of) {
-    extern __shared__ float partial[];
+    extern __shared__ float4 shared[];
     admit_next();
     if (from || of) wait_for_inputs();
-    bool waited = false;
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const u32 segments = (cols + 255) / 256, fours = (cols + 3) / 4, first = blockIdx.y * ROWS;
     const u64 matrix = of ? of[first] : 0;
+    float4 *own = shared + warp * ROWS * 64;
+    float *partial = reinterpret_cast<float *>(shared + warps * ROWS * 64);
     w += (matrix * gridDim.x + blockIdx.x) * fours * 32 + lane;
-    const float *row[ROWS];
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        const u32 n = min(first + r, rows - 1);
-        row[r] = x + u64(from ? from[n] : n) * cols;
-    }
+    bool waited = false;
     for (u32 j = warp; j < segments; j += warps) {
+        const u32 start = j * 64, count = min(64u, fours - start);
         float segment[ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; r++) segment[r] = 0.0f;
-        const u32 end = min((j + 1) * 64, fours);
-if (cols % 4 == 0) {
-            // Weights of a batch are under way together.
-            constexpr int BATCH = ROWS == 1 ? 32 : 16;
-            for (u32 i = j * 64; i < end; i += BATCH) {
-                Four batch[BATCH];
+        // Weights of a batch are under way together.
+        constexpr int BATCH = ROWS == 1 ? 32 : 16;
+        for (u32 i = 0; i < count; i += BATCH) {
+            Four batch[BATCH];
 #pragma unroll
-                for (int n = 0; n < BATCH; n++) batch[n] = w[u64(min(i + n, end - 1)) * 32];
-                if (!waited) wait_for_inputs();
-                waited = true;
-#pragma unroll
-                for (int n = 0; n < BATCH; n++) {
-                    if (i + n >= end) break;
-                    const float4 v = widen(batch[n]);
-#pragma unroll
-                    for (int r = 0; r < ROWS; r++) {
-                        const float4 p = *reinterpret_cast<const float4 *>(row[r] + (i + n) * 4);
-                        segment[r] = __fmaf_rn(v.x, p.x, segment[r]);
-                        segment[r] = __fmaf_rn(v.y, p.y, segment[r]);
-                        segment[r] = __fmaf_rn(v.z, p.z, segment[r]);
-                        segment[r] = __fmaf_rn(v.w, p.w, segment[r]);
-                    }
-                }
+            for (int n = 0; n < BATCH; n++) {
+                batch[n] = w[u64(start + min(i + n, count - 1)) * 32];
             }
-        } else {
             if (!waited) wait_for_inputs();
             waited = true;
-            for (u32 i = j * 64; i < end; i++) {
-                const float4 v = widen(w[u64(i) * 32]);
-                const u32 left = cols - i * 4;
+            if (i == 0) {
+                __syncwarp();
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
-                    const float *p = row[r] + i * 4;
-                    segment[r] = __fmaf_rn(v.x, p[0], segment[r]);
-                    if (left > 1) segment[r] = __fmaf_rn(v.y, p[1], segment[r]);
-                    if (left > 2) segment[r] = __fmaf_rn(v.z, p[2], segment[r]);
-                    if (left > 3) segment[r] = __fmaf_rn(v.w, p[3], segment[r]);
+                    const u32 n = min(first + r, rows - 1);
+                    const float *row = x + u64(from ? from[n] : n) * cols + j * 256;
+                    float *to = reinterpret_cast<float *>(own + r * 64);
+#pragma unroll
+                    for (u32 k = lane; k < 256; k += 32) to[k] = j * 256 + k < cols ? row[k] : 0.0f;
+                }
+                __syncwarp();
+            }
+#pragma unroll
+            for (int n = 0; n < BATCH; n++) {
+                if (i + n >= count) break;
+                const float4 v = widen(batch[n]);
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) {
+                    const float4 p = own[r * 64 + i + n];
+                    segment[r] = __fmaf_rn(v.x, p.x, segment[r]);
+                    segment[r] = __fmaf_rn(v.y, p.y, segment[r]);
+                    segment[r] = __fmaf_rn(v.z, p.z, segment[r]);
+                    segment[r] = __fmaf_rn(v.w, p.w, segment[r]);
                 }
             }
         }

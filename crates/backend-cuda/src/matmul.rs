@@ -230,10 +230,11 @@ impl Cuda {
         };
         let tile = if of.is_some() || rows < 8 { 1 } else { 8 };
         let kernel = if tile == 1 { Kernel::Floats1 } else { Kernel::Floats8 };
+        let warps = segments.min(MOST_WARPS);
         let shape = Shape {
             grid: (w.groups() as u32, rows.div_ceil(tile)),
-            block: 32 * segments.min(MOST_WARPS),
-            shared: segments * tile * 128,
+            block: 32 * warps,
+            shared: warps * tile * 1024 + segments * tile * 128,
         };
         let args = args![w.data, x.data, out.data, rows, height, w.cols as u32, list.as_ref(), of];
         // SAFETY: as in `rows`.
