@@ -1,0 +1,62 @@
+// quantise: the rounded form of activations, a warp per block of 32.
+//
+// codes: per row and segment of 256 inputs, 16 pieces of 16 bytes, piece h*4+t = word t (see
+// record.cuh) of block 2h, low and high, then of block 2h+1. marks: per row and block {scale, sum
+// of codes}. Blocks past a row's end are zero. Twin: law::quantise.
+#pragma once
+#include "base.cuh"
+
+constexpr u32 SMALLEST_AMAX = 27u << 23;
+
+// The scale of a block and what turns its numbers into codes, from the bits of its largest
+// magnitude.
+__device__ __forceinline__ float2 scale_and_inverse(u32 most) {
+    if (most >= 0x7f800000u) return make_float2(__uint_as_float(0x7fc00000u), 0.0f);
+    if (most < SMALLEST_AMAX) return make_float2(0.0f, 0.0f);
+    const float amax = __uint_as_float(most);
+    return make_float2(__fdiv_rn(amax, 127.0f), __fdiv_rn(127.0f, amax));
+}
+
+// Writes block `block` of a row, of which this lane has number `lane`.
+__device__ __forceinline__ void put_block(float v, float2 factors, u32 *codes, float2 *marks,
+                                          u64 row, u32 segments, u32 block, u32 lane) {
+    const int code = factors.y > 0.0f ? __float2int_rn(v * factors.y) : 0;
+    const int sum = __reduce_add_sync(~0u, code);
+    u32 word = u32(code & 255) << (8 * (lane % 4));
+    word |= __shfl_xor_sync(~0u, word, 1);
+    word |= __shfl_xor_sync(~0u, word, 2);
+    if (lane % 4 == 0) {
+        const u32 b = block % 8, t = (lane % 16) / 4, high = lane / 16;
+        const u64 piece = (row * segments + block / 8) * 16 + (b / 2) * 4 + t;
+        codes[piece * 4 + (b % 2) * 2 + high] = word;
+    }
+    if (lane == 0) marks[row * segments * 8 + block] = make_float2(factors.x, float(sum));
+}
+
+// Rounds one block; all lanes of a warp take part. `segments` is that of a row.
+__device__ __forceinline__ void quantise_block(float v, u32 *codes, float2 *marks, u64 row,
+                                               u32 segments, u32 block, u32 lane) {
+    const u32 most = __reduce_max_sync(~0u, __float_as_uint(v) & 0x7fffffffu);
+    put_block(v, scale_and_inverse(most), codes, marks, row, segments, block, lane);
+}
+
+// Rounds blocks first, first + step, ... of a row, as far as the row's segments go. Lane n does
+// the divisions of block n.
+template <int COUNT>
+__device__ __forceinline__ void quantise_blocks(const float (&v)[COUNT], u32 *codes, float2 *marks,
+                                                u64 row, u32 segments, u32 first, u32 step,
+                                                u32 lane) {
+    u32 own = 0;
+#pragma unroll
+    for (int n = 0; n < COUNT; n++) {
+        const u32 most = __reduce_max_sync(~0u, __float_as_uint(v[n]) & 0x7fffffffu);
+        if (lane == n) own = most;
+    }
+    const float2 factors = scale_and_inverse(own);
+#pragma unroll
+    for (int n = 0; n < COUNT; n++) {
+        const u32 block = first + step * n;
+        const float2 f = make_float2(__shfl_sync(~0u, factors.x, n), __shfl_sync(~0u, factors.y, n));
+        if (block < segments * 8) put_block(v[n], f, codes, marks, row, segments, block, lane);
+    }
+}

@@ -1,0 +1,508 @@
+//! The CUDA backend: ops as launches of kernels.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use lapidary_core::{Backend, DeviceError, Matrix, Rope, TokenId, Unsupported};
+
+use crate::act::{Act, Codes};
+use crate::compile::{Compiler, Cubins, KernelError};
+use crate::device::{Arg, Device, Shape, lock};
+use crate::experts::Routes;
+use crate::kernels::{ANY, Kernel, Kernels};
+use crate::kv::Plan;
+use crate::matmul::Work;
+use crate::open::OpenError;
+use crate::pool::{Buffer, Pool};
+use crate::profile::{Profile, Timing};
+use crate::weight::{SEGMENT, Weight};
+
+/// Widths up to this are normed by one warp, wider ones by a block.
+const NARROW: usize = 512;
+/// Widths up to this are normed with three numbers per thread; see kernels/norm.cu.
+const WIDE: usize = 3 * 1024;
+/// Parts of a row that `greedy` looks at side by side.
+const PARTS: usize = 32;
+/// The widest norm.
+const WIDEST: usize = 12 * 1024;
+
+/// One NVIDIA GPU.
+pub struct Cuda {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) device: Arc<Device>,
+    kernels: Kernels,
+    index: usize,
+    profile: Mutex<Option<Profile>>,
+    /// Bit `i` says that some attention took up to `2^i` rows at once.
+    items: AtomicU32,
+}
+
+/// A vector of weights on the device.
+pub struct Vector {
+    pub(crate) len: usize,
+    pub(crate) data: Buffer,
+}
+
+/// Sines, then cosines, of a step's rows for one rotation, row after row.
+pub struct Angles {
+    rows: usize,
+    pairs: usize,
+    data: Buffer,
+}
+
+/// The arguments of a kernel, in the order of its signature.
+macro_rules! args {
+    ($($arg:expr),* $(,)?) => { [$($crate::device::Arg::from(&$arg)),*] };
+}
+pub(crate) use args;
+
+impl From<&Buffer> for Arg {
+    fn from(buffer: &Buffer) -> Self {
+        Self::Address(buffer.address())
+    }
+}
+
+impl From<&&Buffer> for Arg {
+    fn from(buffer: &&Buffer) -> Self {
+        Self::Address(buffer.address())
+    }
+}
+
+impl From<&Option<&Buffer>> for Arg {
+    fn from(buffer: &Option<&Buffer>) -> Self {
+        Self::Address(buffer.map_or(0, Buffer::address))
+    }
+}
+
+impl Cuda {
+    /// Makes a device ready: driver, compiler and the kernels that every model needs.
+    ///
+    /// # Errors
+    /// [`OpenError`], one sentence for each way in which a machine can fall short.
+    pub fn open(index: usize, cubins: Cubins) -> Result<Self, OpenError> {
+        let device = Arc::new(Device::open(index)?);
+        let compiler = Compiler::new(device.capability, cubins).ok_or(OpenError::NoCompiler)?;
+        let cuda = Self {
+            pool: Pool::new(Arc::clone(&device)),
+            device,
+            kernels: Kernels::new(compiler),
+            index,
+            profile: Mutex::new(None),
+            items: AtomicU32::new(0),
+        };
+        for kernel in [
+            Kernel::Add,
+            Kernel::Combine,
+            Kernel::GeluMul,
+            Kernel::Group,
+            Kernel::NormWide3,
+            Kernel::Greedy,
+            Kernel::NormRope,
+            Kernel::Quantise,
+            Kernel::Rope,
+            Kernel::Route,
+            Kernel::Scale,
+            Kernel::Select,
+            Kernel::Softcap,
+            Kernel::Turn,
+        ] {
+            cuda.prepare(kernel, ANY)?;
+        }
+        Ok(cuda)
+    }
+
+    /// Bytes of device memory that are free, and in all; zeros if the device has failed.
+    pub fn memory(&self) -> (usize, usize) {
+        self.device.memory().unwrap_or_default()
+    }
+
+    /// Starts to measure every kernel. Measuring slows steps of small kernels down.
+    pub fn start_profile(&self) {
+        *lock(&self.profile) = Some(Profile::default());
+    }
+
+    /// What was measured since [`start_profile`](Self::start_profile), the longest first.
+    pub fn take_profile(&self) -> Vec<Timing> {
+        self.device.wait();
+        let profile = lock(&self.profile).take();
+        profile.map_or_else(Vec::new, |profile| profile.timings(&self.device))
+    }
+
+    /// Whether attention that takes up to `2^exponent` rows at once has been asked for.
+    pub(crate) fn wants_items(&self, exponent: usize) -> bool {
+        self.items.load(Ordering::Relaxed) >> exponent & 1 == 1
+    }
+
+    /// Remembers that it has.
+    pub(crate) fn want_items(&self, exponent: usize) {
+        self.items.fetch_or(1 << exponent, Ordering::Relaxed);
+    }
+
+    /// Compiles and loads a kernel ahead of its first launch.
+    pub(crate) fn prepare(&self, kernel: Kernel, format: u32) -> Result<(), KernelError> {
+        self.kernels.get(&self.device, kernel, format).map(|_| ())
+    }
+
+    /// Launches a kernel; a kernel that cannot be had is the device's failure.
+    ///
+    /// # Safety
+    /// The arguments are those of the kernel's signature, and it stays inside what they name.
+    pub(crate) unsafe fn launch(&self, kernel: Kernel, format: u32, shape: Shape, args: &[Arg]) {
+        let function = match self.kernels.get(&self.device, kernel, format) {
+            Ok(function) => function,
+            Err(e) => return self.device.fail(e.to_string()),
+        };
+        let mut profile = lock(&self.profile);
+        let Some(profile) = profile.as_mut() else {
+            // SAFETY: passed on.
+            return unsafe { self.device.launch(function, shape, args) };
+        };
+        let before = self.device.moment();
+        // SAFETY: passed on.
+        unsafe { self.device.launch(function, shape, args) };
+        if let (Some(before), Some(after)) = (before, self.device.moment()) {
+            profile.push(kernel, format, (before, after));
+        }
+    }
+
+    /// Rows of anything.
+    pub(crate) fn blank(&self, rows: usize, cols: usize) -> Act {
+        Act::new(rows, cols, self.pool.get(rows * cols * size_of::<f32>()))
+    }
+
+    /// A list on the device.
+    pub(crate) fn list<T: Word>(&self, values: &[T]) -> Buffer {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.bytes()).collect();
+        let buffer = self.pool.get(bytes.len());
+        buffer.write(&bytes);
+        buffer
+    }
+
+    /// The rounded form of an activation.
+    pub(crate) fn codes<'a>(&self, x: &'a Act) -> &'a Codes {
+        x.codes(|x| {
+            let codes = self.blank_codes(x.rows(), x.cols());
+            let places = x.rows() * x.cols().div_ceil(SEGMENT) * 8;
+            let (rows, cols) = (x.rows() as u32, x.cols() as u32);
+            let args = args![x.data, codes.codes, codes.marks, rows, cols];
+            // SAFETY: there is a place for every block of every row, padded to whole segments.
+            unsafe { self.launch(Kernel::Quantise, ANY, Shape::each(places * 32), &args) };
+            codes
+        })
+    }
+
+    /// The norm of each group, times `w` if there is one, plus `residual` if there is one.
+    fn norm(&self, x: &Act, width: usize, w: Option<&Buffer>, eps: f32, more: Option<&Act>) -> Act {
+        assert!(x.cols().is_multiple_of(width), "{} columns are no groups of {width}", x.cols());
+        let residual = more.map(|act| &act.data);
+        if width > NARROW {
+            return self.norm_wide(x, width, w, eps, residual);
+        }
+        let out = self.blank(x.rows(), x.cols());
+        let groups = x.len() / width;
+        let args = args![x.data, w, residual, out.data, groups as u64, width as u32, eps];
+        // SAFETY: all activations have `groups` groups of `width`, `w` has `width` values.
+        unsafe { self.launch(Kernel::NormNarrow, ANY, Shape::each(groups * 32), &args) };
+        out
+    }
+
+    /// Likewise, for groups that take a block each. A sum is not rounded for matrices: nothing
+    /// multiplies with the residual stream before its next norm.
+    fn norm_wide(
+        &self,
+        x: &Act,
+        width: usize,
+        w: Option<&Buffer>,
+        eps: f32,
+        residual: Option<&Buffer>,
+    ) -> Act {
+        assert!(width <= WIDEST, "norms reach over at most {WIDEST} columns, not {width}");
+        let kernel = if width <= WIDE { Kernel::NormWide3 } else { Kernel::NormWide12 };
+        let out = self.blank(x.rows(), x.cols());
+        let rounded = width == x.cols() && width.is_multiple_of(32) && residual.is_none();
+        let codes = rounded.then(|| self.blank_codes(x.rows(), width));
+        let shape = Shape { grid: ((x.len() / width) as u32, 1), block: 1024, shared: 0 };
+        let (list, marks) = Codes::buffers(codes.as_ref());
+        let args = args![x.data, w, residual, out.data, list, marks, width as u32, eps];
+        // SAFETY: a block per group; `w` has `width` values; codes have a place for every block.
+        unsafe { self.launch(kernel, ANY, shape, &args) };
+        out.rounded(codes)
+    }
+
+    /// Room for the rounded form of rows.
+    pub(crate) fn blank_codes(&self, rows: usize, cols: usize) -> Codes {
+        let places = rows * cols.div_ceil(SEGMENT) * 8;
+        Codes { codes: self.pool.get(places * 32), marks: self.pool.get(places * 8) }
+    }
+
+    /// The index of each row's largest number, the lowest among equals. Brings 256 bytes a row
+    /// to the host instead of a row.
+    ///
+    /// # Errors
+    /// The device failed at or before this point.
+    pub fn greedy(&self, x: &Act) -> Result<Vec<TokenId>, DeviceError> {
+        let parts = self.pool.get(8 * PARTS * x.rows());
+        let shape = Shape { grid: (PARTS as u32, x.rows() as u32), block: 256, shared: 0 };
+        let args = args![x.data, parts, x.cols() as u32];
+        // SAFETY: a block per part of a row, a place for each.
+        unsafe { self.launch(Kernel::Greedy, ANY, shape, &args) };
+        let words = parts.read(2 * PARTS * x.rows());
+        if let Some(reason) = self.device.fault() {
+            return Err(DeviceError(reason));
+        }
+        let key = |w: &[f32]| u64::from(w[1].to_bits()) << 32 | u64::from(w[0].to_bits());
+        let best = |row: &[f32]| row.chunks_exact(2).map(key).max().unwrap_or(0);
+        let rows = words.chunks_exact(2 * PARTS).map(best);
+        Ok(rows.map(|best| TokenId(!(best as u32))).collect())
+    }
+
+    /// `y[to[i]] = x[from[i]][first..first + cols]`.
+    fn select_into(
+        &self,
+        x: &Act,
+        y: &Buffer,
+        (count, cols, first): (usize, usize, usize),
+        from: Option<&Buffer>,
+        to: Option<&Buffer>,
+    ) {
+        let n = count * cols;
+        let (stride, cols, first) = (x.cols() as u32, cols as u32, first as u32);
+        let args = args![x.data, y, n as u64, cols, stride, first, from, to];
+        // SAFETY: callers checked rows and columns.
+        unsafe { self.launch(Kernel::Select, ANY, Shape::each(n), &args) };
+    }
+
+    /// `gelu(gate) · up` over rows of `cols`, `stride` apart, `up` starting `offset` floats in.
+    pub(crate) fn gelu_rows(
+        &self,
+        gate: &Act,
+        up: &Act,
+        (cols, stride, offset): (usize, usize, usize),
+    ) -> Act {
+        let out = self.blank(gate.rows(), cols);
+        let codes = cols.is_multiple_of(32).then(|| self.blank_codes(out.rows(), cols));
+        let padded = if codes.is_some() { cols.next_multiple_of(SEGMENT) } else { cols };
+        let up = Arg::Address(up.data.address() + 4 * offset as u64);
+        let shape = Shape::each(out.rows() * padded);
+        let (list, marks) = Codes::buffers(codes.as_ref());
+        let [rows, cols, padded, stride] = [out.rows(), cols, padded, stride].map(|n| n as u32);
+        let args = args![gate.data, up, out.data, list, marks, rows, cols, padded, stride];
+        // SAFETY: both inputs have the output's rows, `stride` apart, with `cols` columns each;
+        // codes have a place for every block of whole segments.
+        unsafe { self.launch(Kernel::GeluMul, ANY, shape, &args) };
+        out.rounded(codes)
+    }
+}
+
+/// A word of a list.
+pub(crate) trait Word: Copy {
+    fn bytes(self) -> [u8; 4];
+}
+
+impl Word for u32 {
+    fn bytes(self) -> [u8; 4] {
+        self.to_le_bytes()
+    }
+}
+
+impl Word for f32 {
+    fn bytes(self) -> [u8; 4] {
+        self.to_le_bytes()
+    }
+}
+
+fn check_rows(rows: impl IntoIterator<Item = usize>, of: &Act) -> Vec<u32> {
+    let check = |row: usize| {
+        assert!(row < of.rows(), "row {row} of {}", of.rows());
+        row as u32
+    };
+    rows.into_iter().map(check).collect()
+}
+
+impl Backend for Cuda {
+    type Act = Act;
+    type Weight = Weight;
+    type Vector = Vector;
+    type Routes = Routes;
+    type Angles = Angles;
+    type Plan = Plan;
+
+    fn name(&self) -> String {
+        let (name, compiler) = (&self.device.name, self.kernels.compiler().name());
+        format!("cuda:{} ({name}; {compiler})", self.index)
+    }
+
+    fn matrix(&self, stored: Matrix<'_>) -> Result<Weight, Unsupported> {
+        Weight::upload(self, &stored)
+    }
+
+    fn vector(&self, values: &[f32]) -> Vector {
+        Vector { len: values.len(), data: self.list(values) }
+    }
+
+    fn upload(&self, values: &[f32], cols: usize) -> Act {
+        assert!(values.len().is_multiple_of(cols), "{} values / {cols}", values.len());
+        Act::new(values.len() / cols, cols, self.list(values))
+    }
+
+    fn angles(&self, rope: &Rope, rows: &[[u32; 3]]) -> Angles {
+        let pairs = rope.freqs.len();
+        let bits = |x: &f32| x.to_bits();
+        let mut words: Vec<u32> = rows.iter().flatten().copied().collect();
+        words.extend(rope.freqs.iter().map(bits));
+        words.extend(rope.axis.iter().copied().map(u32::from));
+        let list = self.list(&words);
+        let freqs = Arg::Address(list.address() + 12 * rows.len() as u64);
+        let axes = Arg::Address(list.address() + (12 * rows.len() + 4 * pairs) as u64);
+        let turns = rows.len() * pairs;
+        let angles = Angles { rows: rows.len(), pairs, data: self.pool.get(8 * turns) };
+        let cos = Arg::Address(angles.data.address() + 4 * turns as u64);
+        let (count, pairs) = (rows.len() as u32, pairs as u32);
+        let args = args![list, freqs, axes, angles.data, cos, count, pairs];
+        // SAFETY: one thread per pair of a row; `axis` is below three in every rope.
+        unsafe { self.launch(Kernel::Turn, ANY, Shape::each(turns), &args) };
+        angles
+    }
+
+    fn embed(&self, table: &Weight, tokens: &[TokenId], scale: f32) -> Act {
+        let check = |token: &TokenId| {
+            assert!(token.index() < table.rows, "token {} of {}", token.0, table.rows);
+            token.0
+        };
+        let tokens = self.list(&tokens.iter().map(check).collect::<Vec<_>>());
+        let out = self.blank(tokens.bytes() / 4, table.cols);
+        let (rows, cols) = (out.rows() as u32, out.cols() as u32);
+        let kernel = if table.format.is_float() { Kernel::EmbedFloats } else { Kernel::Embed };
+        let args = args![table.data, tokens, out.data, rows, cols, scale];
+        // SAFETY: every token is a row of the table, whose rows are as wide as the output's.
+        unsafe { self.launch(kernel, table.format.number(), Shape::each(out.len()), &args) };
+        out
+    }
+
+    fn replace_rows(&self, mut x: Act, source: &Act, pairs: &[(usize, usize)]) -> Act {
+        assert_eq!(x.cols(), source.cols(), "width of the replacing rows");
+        if pairs.is_empty() {
+            return x;
+        }
+        let to = self.list(&check_rows(pairs.iter().map(|pair| pair.0), &x));
+        let from = self.list(&check_rows(pairs.iter().map(|pair| pair.1), source));
+        let part = (pairs.len(), x.cols(), 0);
+        self.select_into(source, x.data_mut(), part, Some(&from), Some(&to));
+        x
+    }
+
+    fn linear(&self, x: &Act, w: &Weight) -> Act {
+        let out = self.blank(x.rows(), w.rows);
+        self.multiply(x, w, &out, Work::Rows);
+        out
+    }
+
+    fn rms_norm(&self, x: &Act, w: &Vector, eps: f32) -> Act {
+        self.norm(x, w.len, Some(&w.data), eps, None)
+    }
+
+    fn unit_norm(&self, x: &Act, width: usize, eps: f32) -> Act {
+        self.norm(x, width, None, eps, None)
+    }
+
+    fn rope(&self, mut x: Act, angles: &Angles) -> Act {
+        let (rows, cols, pairs) = (x.rows(), x.cols(), angles.pairs);
+        assert!(cols.is_multiple_of(2 * pairs), "{cols} columns are no heads of {}", 2 * pairs);
+        assert_eq!(rows, angles.rows, "rows of the angles");
+        let n = x.len() / 2;
+        let cos = Arg::Address(angles.data.address() + (4 * rows * pairs) as u64);
+        let (rows, cols, pairs) = (rows as u32, cols as u32, pairs as u32);
+        let args = args![x.data_mut(), angles.data, cos, rows, cols, pairs];
+        // SAFETY: one thread per pair of the activation; angles for every row.
+        unsafe { self.launch(Kernel::Rope, ANY, Shape::each(n), &args) };
+        x
+    }
+
+    fn add(&self, a: &Act, b: &Act) -> Act {
+        assert_eq!((a.rows(), a.cols()), (b.rows(), b.cols()), "shapes of a sum");
+        let out = self.blank(a.rows(), a.cols());
+        let args = args![a.data, b.data, out.data, out.len() as u64];
+        // SAFETY: all three have as many numbers.
+        unsafe { self.launch(Kernel::Add, ANY, Shape::each(out.len()), &args) };
+        out
+    }
+
+    fn scale(&self, mut x: Act, s: &Vector) -> Act {
+        assert!(s.len == 1 || s.len == x.cols(), "one factor, or one per column");
+        let n = x.len();
+        let args = args![x.data_mut(), s.data, n as u64, s.len as u32];
+        // SAFETY: one thread per number; a factor for every column.
+        unsafe { self.launch(Kernel::Scale, ANY, Shape::each(n), &args) };
+        x
+    }
+
+    fn gelu_mul(&self, gate: &Act, up: &Act) -> Act {
+        assert_eq!((gate.rows(), gate.cols()), (up.rows(), up.cols()), "shapes of gate and up");
+        self.gelu_rows(gate, up, (gate.cols(), gate.cols(), 0))
+    }
+
+    fn softcap(&self, mut x: Act, cap: f32) -> Act {
+        let n = x.len();
+        let args = args![x.data_mut(), n as u64, cap];
+        // SAFETY: one thread per number.
+        unsafe { self.launch(Kernel::Softcap, ANY, Shape::each(n), &args) };
+        x
+    }
+
+    fn route(&self, logits: &Act, per_expert: &Vector, k: usize) -> Routes {
+        Routes::choose(self, logits, per_expert, k)
+    }
+
+    fn experts(&self, x: &Act, routes: &Routes, gate_up: &Weight, down: &Weight) -> Act {
+        routes.experts(self, x, gate_up, down)
+    }
+
+    fn select(&self, x: &Act, rows: &[usize]) -> Act {
+        // All rows in order need no list, which would have to go out between launches.
+        let all = rows.len() == x.rows() && rows.iter().copied().eq(0..x.rows());
+        let from = (!all).then(|| self.list(&check_rows(rows.iter().copied(), x)));
+        let out = self.blank(rows.len(), x.cols());
+        self.select_into(x, &out.data, (rows.len(), x.cols(), 0), from.as_ref(), None);
+        out
+    }
+
+    fn columns(&self, x: &Act, columns: Range<usize>) -> Act {
+        assert!(columns.end <= x.cols(), "columns {columns:?} of {}", x.cols());
+        let out = self.blank(x.rows(), columns.len());
+        self.select_into(x, &out.data, (x.rows(), columns.len(), columns.start), None, None);
+        out
+    }
+
+    fn finish(&self) -> Result<(), DeviceError> {
+        self.device.wait();
+        self.device.fault().map_or(Ok(()), |reason| Err(DeviceError(reason)))
+    }
+
+    fn read(&self, x: &Act) -> Result<Vec<f32>, DeviceError> {
+        let values = x.data.read(x.len());
+        self.device.fault().map_or(Ok(values), |reason| Err(DeviceError(reason)))
+    }
+
+    fn add_norm(&self, residual: &Act, branch: &Act, w: &Vector, eps: f32) -> Act {
+        let shape = (branch.rows(), branch.cols());
+        assert_eq!((residual.rows(), residual.cols()), shape, "shapes of a sum");
+        self.norm(branch, w.len, Some(&w.data), eps, Some(residual))
+    }
+
+    fn norm_rope(&self, x: &Act, w: &Vector, eps: f32, angles: &Angles) -> Act {
+        let width = w.len;
+        if width != 2 * angles.pairs || !width.is_multiple_of(64) || width > NARROW {
+            return self.rope(self.rms_norm(x, w, eps), angles);
+        }
+        assert!(x.cols().is_multiple_of(width), "{} columns are no groups of {width}", x.cols());
+        assert_eq!(x.rows(), angles.rows, "rows of the angles");
+        let out = self.blank(x.rows(), x.cols());
+        let cos = Arg::Address(angles.data.address() + (4 * x.rows() * angles.pairs) as u64);
+        let (rows, cols) = (x.rows() as u32, x.cols() as u32);
+        let args = args![x.data, w.data, angles.data, cos, out.data, rows, cols, width as u32, eps];
+        // SAFETY: one warp per head; angles for every row, `w` for every column of a head.
+        unsafe { self.launch(Kernel::NormRope, ANY, Shape::each(x.len() / width * 32), &args) };
+        out
+    }
+}

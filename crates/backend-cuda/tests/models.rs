@@ -1,0 +1,160 @@
+//! Whole models: golden values of an independent implementation, and the row law over schedules.
+
+mod common;
+
+use common::{device, same_bits};
+use lapidary_backend_cuda::Cuda;
+use lapidary_cache::Extent;
+use lapidary_core::{Batch, Regime, SlotId, TokenId, Want};
+use lapidary_model::{NoHooks, Precision};
+use lapidary_testkit::{Goldens, Loaded, Rng, Taps, largest_difference, shared};
+
+/// Single-precision sums in another order: the bar of the plain float path.
+const TOLERANCE: f32 = 1e-3;
+const SLOT: SlotId = SlotId(0);
+
+fn load(path: &str, precision: Precision, extent: Extent, regime: Regime) -> Option<Loaded<Cuda>> {
+    let cuda = device()?;
+    let source = lapidary_format::open(&shared(path)?).unwrap_or_else(|e| panic!("{e}"));
+    Some(Loaded::of(cuda, &source, precision, extent, regime))
+}
+
+/// A random checkpoint of 100 positions: logits everywhere, hidden states of six rows.
+fn random_checkpoint(name: &str) {
+    const STORED: [usize; 6] = [0, 15, 16, 17, 47, 99];
+    let extent = Extent { slots: 1, context: 256, burst: 128 };
+    let path = format!("fixtures/{name}");
+    let Some(mut model) = load(&path, Precision::F32, extent, Regime::F32) else { return };
+    let golden = shared(&format!("{path}/golden.safetensors")).expect("it lies with the model");
+    let goldens = Goldens::read(&golden);
+    let tokens = goldens.tokens("ids");
+    for chunk in [tokens.len(), 13] {
+        let mut taps = Taps { layers: Vec::new() };
+        let out = model.read(SLOT, &tokens, chunk, 0, Want::BOTH, &mut taps);
+        let logits = goldens.rows("logits");
+        assert_eq!(out.logits.len(), tokens.len());
+        for (row, ours) in &out.logits {
+            let off = largest_difference(ours, &logits[*row]);
+            assert!(off <= TOLERANCE, "{name}: logits of position {row} are off by {off}");
+        }
+        if chunk < tokens.len() {
+            continue;
+        }
+        let normed: Vec<f32> = out.hidden.iter().flat_map(|(_, x)| x).copied().collect();
+        *taps.layers.last_mut().expect("there are layers") = normed;
+        for (i, layer) in taps.layers.iter().enumerate() {
+            let stored = goldens.rows(&format!("hidden_{i}"));
+            for (stored, &at) in stored.iter().zip(&STORED) {
+                let width = stored.len();
+                let off = largest_difference(&layer[at * width..(at + 1) * width], stored);
+                assert!(off <= TOLERANCE, "{name}: layer {i} at position {at} is off by {off}");
+            }
+        }
+    }
+}
+
+#[test]
+fn dense_checkpoint() {
+    random_checkpoint("dense");
+}
+
+#[test]
+fn per_layer_inputs_and_shared_entries() {
+    random_checkpoint("ple");
+}
+
+#[test]
+fn pebble() {
+    let extent = Extent { slots: 1, context: 1024, burst: 256 };
+    let Some(mut model) = load("pebble/hf", Precision::F32, extent, Regime::F32) else { return };
+    let Some(golden) = shared("pebble/golden/golden.safetensors") else { return };
+    let goldens = Goldens::read(&golden);
+    for n in [1, 17, 127, 128, 129, 200, 300, 700] {
+        let tokens = goldens.tokens(&format!("ids_{n}"));
+        let out = model.read(SLOT, &tokens, 97, 0, Want::LOGITS, &mut NoHooks);
+        let stored = goldens.rows(&format!("logits_last_{n}"));
+        let ours = &out.logits[n - stored.len()..];
+        for ((row, ours), stored) in ours.iter().zip(&stored) {
+            let off = largest_difference(ours, stored);
+            assert!(off <= TOLERANCE, "length {n}: logits of position {row} are off by {off}");
+        }
+    }
+}
+
+/// Reads texts into several slots in random pieces, many or few rows at a time, and asserts that
+/// every row has the logits it has when its text is read alone, row by row at the end.
+fn schedules(path: &str, regime: Regime, rounds: usize) {
+    let extent = Extent { slots: 6, context: 512, burst: 256 };
+    let Some(mut model) = load(path, Precision::AsStored, extent, regime) else { return };
+    let mut rng = Rng(7);
+    for round in 0..rounds {
+        let slots = 1 + rng.below(6);
+        let text = |rng: &mut Rng| {
+            let len = 1 + rng.below(300);
+            (0..len).map(|_| TokenId(20 + rng.below(4000) as u32)).collect::<Vec<_>>()
+        };
+        let texts: Vec<_> = (0..slots).map(|_| text(&mut rng)).collect();
+        let mut alone = Vec::new();
+        for text in &texts {
+            let first = text.len().saturating_sub(3);
+            let chunk = if round % 2 == 0 { 256 } else { 1 + rng.below(64) };
+            alone.push(model.read(SLOT, text, chunk, first, Want::LOGITS, &mut NoHooks).logits);
+        }
+        (0..slots as u32).for_each(|slot| clear(&mut model, slot));
+        let mut done = vec![0; slots];
+        while done.iter().zip(&texts).any(|(done, text)| *done < text.len()) {
+            let mut order: Vec<usize> = (0..slots).collect();
+            rng.shuffle(&mut order);
+            let mut batch = Batch::builder();
+            let mut pieces = Vec::new();
+            for slot in order {
+                let left = texts[slot].len() - done[slot];
+                let most = if rng.below(2) == 0 { 4 } else { 256 };
+                let take = left.min(rng.below(most + 1)).min(256);
+                if take == 0 {
+                    continue;
+                }
+                let first = texts[slot].len().saturating_sub(3);
+                let piece = &texts[slot][done[slot]..done[slot] + take];
+                let base = done[slot];
+                let want = |i| if base + i >= first { Want::LOGITS } else { Want::NOTHING };
+                let id = SlotId(slot as u32);
+                batch = batch.chain(id, base as u32, piece, want).expect("slots are distinct");
+                pieces.push((slot, take));
+            }
+            if pieces.is_empty() {
+                continue;
+            }
+            let batch = batch.build();
+            let out = model.run(&batch);
+            for (row, logits) in out.logits {
+                let slot = batch.rows()[row].slot.index();
+                let pos = batch.rows()[row].pos as usize;
+                let (_, theirs) = alone[slot]
+                    .iter()
+                    .find(|(row, _)| *row == pos)
+                    .expect("the row was read alone too");
+                same_bits(&logits, theirs, &format!("round {round}, slot {slot}, row {pos}"));
+            }
+            for (slot, take) in pieces {
+                model.commit(SlotId(slot as u32), take);
+                done[slot] += take;
+            }
+        }
+    }
+}
+
+fn clear(model: &mut Loaded<Cuda>, slot: u32) {
+    lapidary_core::KvCache::<Cuda>::clear(&mut model.cache, SlotId(slot));
+}
+
+#[test]
+fn rows_of_q8_0_keep_their_bits_in_any_schedule() {
+    schedules("pebble/gguf/pebble-Q8_0.gguf", Regime::F16, 25);
+    schedules("pebble/gguf/pebble-Q8_0.gguf", Regime::F32, 5);
+}
+
+#[test]
+fn rows_of_q4_k_m_keep_their_bits_in_any_schedule() {
+    schedules("pebble/gguf/pebble-Q4_K_M.gguf", Regime::F16, 25);
+}
