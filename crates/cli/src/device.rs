@@ -1,9 +1,11 @@
 //! Which device runs a model. The only place that names concrete backends.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use lapidary_backend_cpu::{Cpu, Isa};
+use lapidary_backend_cuda::{Cubins, Cuda};
 use lapidary_core::KvKernels;
 use lapidary_measure::Ceilings;
 
@@ -68,11 +70,7 @@ pub(crate) fn run_on<W: Work>(args: &DeviceArgs, work: W) -> Result<W::Done, Fai
             let threads = args.threads.map_or(here, usize::from);
             work.on::<Cpu>((args.isa.unwrap_or_else(Isa::best), threads))
         }
-        DeviceName::Cuda(_) => {
-            let device = args.device;
-            let message = format!("this build cannot run on `{device}`; use --device cpu");
-            Err(Failure::usage("device", message))
-        }
+        DeviceName::Cuda(index) => work.on::<Cuda>(index),
     }
 }
 
@@ -87,4 +85,26 @@ impl Device for Cpu {
     fn ceilings(&self) -> Option<Ceilings> {
         Some(Ceilings { bytes_per_s: self.read_rate(), ops_per_s: self.multiply_rate() })
     }
+}
+
+impl Device for Cuda {
+    /// Which of the machine's devices.
+    type Settings = usize;
+
+    fn open(index: usize) -> Result<Self, Failure> {
+        Self::open(index, cubins()).map_err(|e| Failure::work("device", e))
+    }
+
+    fn ceilings(&self) -> Option<Ceilings> {
+        None
+    }
+}
+
+/// Compiled kernels are kept where the system keeps what a program can make again.
+#[expect(clippy::disallowed_methods, reason = "the command line is where the environment is read")]
+fn cubins() -> Cubins {
+    let named = |variable| std::env::var_os(variable).filter(|value| !value.is_empty());
+    let cache = named("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| named("HOME").map(|home| PathBuf::from(home).join(".cache")));
+    cache.map_or(Cubins::Nowhere, |cache| Cubins::Folder(cache.join("lapidary").join("cubins")))
 }

@@ -160,7 +160,7 @@ fn wrong_usage_is_status_2_and_names_the_remedy() {
     let cases: [(&[&str], &str); 6] = [
         (&["run", "--kv", "tq7", QUESTION], "choose f32, f16"),
         (&["run", "--ctx", "999999", QUESTION], "2 to 8192"),
-        (&["run", "--device", "cuda", QUESTION], "--device cpu"),
+        (&["run", "--device", "tpu", QUESTION], "use cpu, cuda or cuda:N"),
         (&["run", "--stop", "", QUESTION], "leave it out"),
         (&["run", "--top-p", "2", QUESTION], "from 0 to 1"),
         (&["fly"], "unrecognized subcommand"),
@@ -170,6 +170,14 @@ fn wrong_usage_is_status_2_and_names_the_remedy() {
         assert_eq!(status, 2, "{arguments:?}: {message}");
         assert!(message.starts_with("error: ") && message.contains(remedy), "{message}");
     }
+}
+
+#[test]
+fn a_device_that_is_not_here_is_one_sentence() {
+    let out = output(&["run", "--device", "cuda:9", QUESTION]);
+    assert_eq!(out.status.code(), Some(1));
+    let message = text(&out.stderr);
+    assert!(message.starts_with("error: ") && message.lines().count() == 1, "{message}");
 }
 
 #[test]

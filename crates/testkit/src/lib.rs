@@ -21,4 +21,4 @@ pub use loaded::{Device, Loaded, Taps};
 pub use rng::Rng;
 pub use shared::{repository, shared};
 pub use stored::random_weights;
-pub use toy::{TOY_HIDDEN, TOY_VOCABULARY, TOY_WINDOW, toy};
+pub use toy::{GOLDEN_TOY, TOY_HIDDEN, TOY_VOCABULARY, TOY_WINDOW, toy, toy_bytes};

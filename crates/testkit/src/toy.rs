@@ -72,14 +72,27 @@ struct Draft {
     bytes: Vec<Vec<u8>>,
 }
 
+/// The toy whose logits are stored.
+pub const GOLDEN_TOY: u64 = 1;
+
 /// A model of its own for every seed.
+///
+/// # Panics
+/// Never: what it writes can be read.
 pub fn toy(seed: u64) -> Gguf {
+    Gguf::from_bytes(format!("toy {seed}"), toy_bytes(seed)).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The file that [`toy`] reads.
+///
+/// # Panics
+/// Never: what it describes can be written.
+pub fn toy_bytes(seed: u64) -> Vec<u8> {
     let mut draft =
         Draft { rng: Rng(seed), made: seed as usize, tensors: Vec::new(), bytes: Vec::new() };
     draft.outside();
     (0..LAYERS).for_each(|layer| draft.layer(layer));
-    let written = draft.write().unwrap_or_else(|e| panic!("{e}"));
-    Gguf::from_bytes(format!("toy {seed}"), written).unwrap_or_else(|e| panic!("{e}"))
+    draft.write().unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn is_sliding(layer: usize) -> bool {
