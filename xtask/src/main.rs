@@ -1,5 +1,7 @@
 //! Tasks that are more than one cargo command: `cargo xtask TASK`.
 
+#![forbid(unsafe_code)]
+
 mod check;
 mod fetch;
 
