@@ -19,7 +19,7 @@ FAMILIES = {
     "matmul_few.cu": "quantised", "matmul_many.cu": "quantised", "embed.cu": "quantised",
     "pack_floats.cu": "floats", "matmul_floats.cu": "floats", "embed_floats.cu": "floats",
     "attend.cu": "wide", "attend_plain.cu": "stored", "kv_write.cu": "stored",
-    "attend_merge.cu": "wide", "attend_tensor.cu": "half",
+    "attend_tensor.cu": "half",
 }
 
 

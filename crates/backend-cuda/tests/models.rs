@@ -5,7 +5,7 @@ mod common;
 use common::{device, same_bits};
 use lapidary_backend_cuda::Cuda;
 use lapidary_cache::Extent;
-use lapidary_core::{Batch, Regime, SlotId, TokenId, Want};
+use lapidary_core::{Batch, KvCache, Regime, SlotId, TokenId, Want};
 use lapidary_model::{NoHooks, Precision};
 use lapidary_testkit::{Goldens, Loaded, Rng, Taps, largest_difference, shared};
 
@@ -81,71 +81,75 @@ fn pebble() {
     }
 }
 
+/// Rows at the end of a text whose logits are compared.
+const COMPARED: usize = 3;
+/// Most rows that a step brings to one slot.
+const BURST: usize = 256;
+
+/// What is wanted for row `i` of a text.
+fn want(text: &[TokenId], i: usize) -> Want {
+    if i + COMPARED >= text.len() { Want::LOGITS } else { Want::NOTHING }
+}
+
 /// Reads texts into several slots in random pieces, many or few rows at a time, and asserts that
-/// every row has the logits it has when its text is read alone, row by row at the end.
+/// every row has the logits that it has when its text is read alone.
 fn schedules(path: &str, regime: Regime, rounds: usize) {
-    let extent = Extent { slots: 6, context: 512, burst: 256 };
+    let extent = Extent { slots: 6, context: 512, burst: BURST as u32 };
     let Some(mut model) = load(path, Precision::AsStored, extent, regime) else { return };
     let mut rng = Rng(7);
     for round in 0..rounds {
-        let slots = 1 + rng.below(6);
-        let text = |rng: &mut Rng| {
-            let len = 1 + rng.below(300);
-            (0..len).map(|_| TokenId(20 + rng.below(4000) as u32)).collect::<Vec<_>>()
-        };
-        let texts: Vec<_> = (0..slots).map(|_| text(&mut rng)).collect();
-        let mut alone = Vec::new();
-        for text in &texts {
-            let first = text.len().saturating_sub(3);
-            let chunk = if round % 2 == 0 { 256 } else { 1 + rng.below(64) };
-            alone.push(model.read(SLOT, text, chunk, first, Want::LOGITS, &mut NoHooks).logits);
-        }
-        (0..slots as u32).for_each(|slot| clear(&mut model, slot));
-        let mut done = vec![0; slots];
+        let texts: Vec<_> = (0..1 + rng.below(6)).map(|_| text(&mut rng)).collect();
+        let alone: Vec<_> = texts
+            .iter()
+            .map(|text| {
+                let chunk = if round % 2 == 0 { BURST } else { 1 + rng.below(64) };
+                let first = text.len().saturating_sub(COMPARED);
+                model.read(SLOT, text, chunk, first, Want::LOGITS, &mut NoHooks).logits
+            })
+            .collect();
+        (0..texts.len() as u32)
+            .for_each(|slot| KvCache::<Cuda>::clear(&mut model.cache, SlotId(slot)));
+        let mut done = vec![0; texts.len()];
         while done.iter().zip(&texts).any(|(done, text)| *done < text.len()) {
-            let mut order: Vec<usize> = (0..slots).collect();
-            rng.shuffle(&mut order);
-            let mut batch = Batch::builder();
-            let mut pieces = Vec::new();
-            for slot in order {
-                let left = texts[slot].len() - done[slot];
-                let most = if rng.below(2) == 0 { 4 } else { 256 };
-                let take = left.min(rng.below(most + 1)).min(256);
-                if take == 0 {
-                    continue;
-                }
-                let first = texts[slot].len().saturating_sub(3);
-                let piece = &texts[slot][done[slot]..done[slot] + take];
-                let base = done[slot];
-                let want = |i| if base + i >= first { Want::LOGITS } else { Want::NOTHING };
-                let id = SlotId(slot as u32);
-                batch = batch.chain(id, base as u32, piece, want).expect("slots are distinct");
-                pieces.push((slot, take));
-            }
-            if pieces.is_empty() {
+            let batch = random_step(&mut rng, &texts, &done);
+            if batch.rows().is_empty() {
                 continue;
             }
-            let batch = batch.build();
-            let out = model.run(&batch);
-            for (row, logits) in out.logits {
-                let slot = batch.rows()[row].slot.index();
-                let pos = batch.rows()[row].pos as usize;
-                let (_, theirs) = alone[slot]
-                    .iter()
-                    .find(|(row, _)| *row == pos)
-                    .expect("the row was read alone too");
+            for (row, logits) in model.run(&batch).logits {
+                let (slot, pos) = (batch.rows()[row].slot.index(), batch.rows()[row].pos as usize);
+                let same = alone[slot].iter().find(|(row, _)| *row == pos);
+                let (_, theirs) = same.expect("the row was read alone too");
                 same_bits(&logits, theirs, &format!("round {round}, slot {slot}, row {pos}"));
             }
-            for (slot, take) in pieces {
-                model.commit(SlotId(slot as u32), take);
-                done[slot] += take;
+            for span in batch.spans() {
+                model.commit(span.slot, span.len);
+                done[span.slot.index()] += span.len;
             }
         }
     }
 }
 
-fn clear(model: &mut Loaded<Cuda>, slot: u32) {
-    lapidary_core::KvCache::<Cuda>::clear(&mut model.cache, SlotId(slot));
+fn text(rng: &mut Rng) -> Vec<TokenId> {
+    (0..1 + rng.below(300)).map(|_| TokenId(20 + rng.below(4000) as u32)).collect()
+}
+
+/// The next rows of some of the texts, of which `done` have been read, in any order of slots.
+fn random_step(rng: &mut Rng, texts: &[Vec<TokenId>], done: &[usize]) -> Batch {
+    let mut order: Vec<usize> = (0..texts.len()).collect();
+    rng.shuffle(&mut order);
+    let mut batch = Batch::builder();
+    for slot in order {
+        let (text, base) = (&texts[slot], done[slot]);
+        let most = if rng.below(2) == 0 { 4 } else { BURST };
+        let take = rng.below(most + 1).min(text.len() - base);
+        if take > 0 {
+            let piece = &text[base..base + take];
+            let chain =
+                batch.chain(SlotId(slot as u32), base as u32, piece, |i| want(text, base + i));
+            batch = chain.expect("slots are distinct");
+        }
+    }
+    batch.build()
 }
 
 #[test]
