@@ -1,8 +1,6 @@
 //! Whole models: golden values of an independent implementation, and the row law over schedules.
 
-mod common;
-
-use common::{device, same_bits};
+use crate::common::{device, same_bits};
 use lapidary_backend_cuda::Cuda;
 use lapidary_cache::Extent;
 use lapidary_core::{Batch, KvCache, Regime, SlotId, TokenId, Want};

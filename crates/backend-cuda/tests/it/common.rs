@@ -1,5 +1,4 @@
 //! What the tests share: a device or a reason to skip, made-up weights, comparisons.
-#![allow(dead_code, reason = "each test file uses a part")]
 
 use std::borrow::Cow;
 
@@ -22,7 +21,7 @@ pub(crate) const QUANTISED: [BlockType; 8] = [
 
 /// The first device, or `None`, having said why.
 pub(crate) fn device() -> Option<Cuda> {
-    let cubins = Cubins::Folder(std::env::temp_dir().join("lapidary-cubins"));
+    let cubins = Cubins::Folder(concat!(env!("CARGO_TARGET_TMPDIR"), "/cubins").into());
     match Cuda::open(0, cubins) {
         Ok(cuda) => Some(cuda),
         Err(reason) => {

@@ -1,9 +1,7 @@
 //! Every other op against the CPU: the same bits where the order is the same, close where sums
 //! run in another order.
 
-mod common;
-
-use common::{activations, close, device, numbers, read, same_bits};
+use crate::common::{activations, close, device, numbers, read, same_bits};
 use lapidary_backend_cpu::{Cpu, Isa};
 use lapidary_core::{Backend, Rope};
 use lapidary_testkit::Rng;
@@ -63,7 +61,7 @@ fn element_wise_ops_have_the_bits_of_the_cpu() {
 fn an_activation_that_is_changed_is_rounded_again() {
     let Some(cuda) = device() else { return };
     let mut rng = Rng(2);
-    let matrix = common::stored(&mut rng, lapidary_core::BlockType::Q8_0, [1, 40, 64]);
+    let matrix = crate::common::stored(&mut rng, lapidary_core::BlockType::Q8_0, [1, 40, 64]);
     let w = cuda.matrix(matrix).expect("the type has kernels");
     let x = numbers(&mut rng, 3 * 64);
     let act = cuda.upload(&x, 64);
@@ -154,7 +152,7 @@ fn repeated_work_gives_the_same_bits() {
     let Some(cuda) = device() else { return };
     let mut rng = Rng(7);
     let cols = 256;
-    let matrix = common::stored(&mut rng, lapidary_core::BlockType::Q4_K, [1, cols, cols]);
+    let matrix = crate::common::stored(&mut rng, lapidary_core::BlockType::Q4_K, [1, cols, cols]);
     let w = cuda.matrix(matrix).expect("the type has kernels");
     let norm = cuda.vector(&numbers(&mut rng, cols));
     let run = |x: &[f32]| {

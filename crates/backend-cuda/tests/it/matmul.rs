@@ -1,8 +1,6 @@
 //! Products with matrices: the CPU's bits, by every way and for every number of rows.
 
-mod common;
-
-use common::{QUANTISED, activations, device, read, same_bits, stored};
+use crate::common::{QUANTISED, activations, device, read, same_bits, stored};
 use lapidary_backend_cpu::{Cpu, Isa};
 use lapidary_backend_cuda::Method;
 use lapidary_core::{Backend, BlockType, TokenId};

@@ -1,8 +1,6 @@
 //! Stores and attention: close to the CPU, and a row's bits its own.
 
-mod common;
-
-use common::{close, device, numbers, read, same_bits};
+use crate::common::{close, device, numbers, read, same_bits};
 use lapidary_backend_cpu::{Cpu, Isa};
 use lapidary_backend_cuda::Cuda;
 use lapidary_core::{Backend, KvKernels, KvLayerSpec, LayerPlan, Reach, Regime, SlotId, View};
