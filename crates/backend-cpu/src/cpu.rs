@@ -157,7 +157,7 @@ impl Cpu {
 
 /// Enough pieces to share evenly, but none smaller than some kilobytes of weights.
 fn groups_per_piece(w: &Weight, all: usize, threads: usize) -> usize {
-    const SMALLEST: usize = 16 * 1024;
+    const SMALLEST: usize = 64 * 1024;
     let even = all.div_ceil(8 * threads);
     even.max(SMALLEST.div_ceil(w.group_bytes())).clamp(1, w.groups())
 }
