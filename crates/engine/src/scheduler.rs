@@ -256,7 +256,7 @@ impl Scheduler {
         for flight in flights {
             let (choices, after) = rest.split_at(flight.choices);
             rest = after;
-            self.land(&flight, choices);
+            self.land(flight, choices);
         }
     }
 
@@ -267,7 +267,7 @@ impl Scheduler {
     /// If no batch is out.
     pub fn handle_no_room(&mut self, slot: SlotId, reason: &str) {
         let flights = self.out.take().expect("a batch was tried");
-        self.release_orphans(&flights);
+        self.release_orphans(flights);
         if let Some(i) = self.running.iter().position(|sequence| sequence.slot == slot) {
             self.retire(i, Finish::Failed(reason.to_owned()));
         }
@@ -276,7 +276,7 @@ impl Scheduler {
     /// Nothing can be run any more: ends every request.
     pub fn handle_failure(&mut self, reason: &str) {
         let flights = self.out.take().unwrap_or_default();
-        self.release_orphans(&flights);
+        self.release_orphans(flights);
         while !self.running.is_empty() {
             self.retire(0, Finish::Failed(reason.to_owned()));
         }
@@ -386,12 +386,12 @@ impl Scheduler {
         (batch.build(), flights)
     }
 
-    fn land(&mut self, flight: &Flight, choices: &[(usize, Vec<f32>)]) {
+    fn land(&mut self, flight: Flight, choices: &[(usize, Vec<f32>)]) {
         let Some(i) = self.running.iter().position(|sequence| sequence.id == flight.id) else {
             self.cache_ops.push_back(CacheOp::Commit(flight.slot, Vec::new()));
-            return self.release(flight.slot, flight.held.clone());
+            return self.release(flight.slot, flight.held);
         };
-        let step = self.running[i].land(flight, choices, &self.limits);
+        let step = self.running[i].land(&flight, choices, &self.limits);
         let id = flight.id;
         self.stats.accepted += step.guessed as u64;
         self.stats.tokens += step.text.len() as u64;
@@ -404,10 +404,10 @@ impl Scheduler {
     }
 
     /// Frees the slots of flights whose requests were cancelled on the way.
-    fn release_orphans(&mut self, flights: &[Flight]) {
+    fn release_orphans(&mut self, flights: Vec<Flight>) {
         for flight in flights {
             if self.running.iter().all(|sequence| sequence.id != flight.id) {
-                self.release(flight.slot, flight.held.clone());
+                self.release(flight.slot, flight.held);
             }
         }
     }
@@ -415,10 +415,10 @@ impl Scheduler {
     /// Ends a running request. Its slot stays taken while rows of it are out.
     fn retire(&mut self, i: usize, finish: Finish) {
         let sequence = self.running.remove(i);
-        let (id, slot) = (sequence.id, sequence.slot);
-        let out = self.out.iter().flatten().any(|flight| flight.slot == slot);
-        if !out {
-            self.release(slot, sequence.into_held());
+        let (id, slot, held) = (sequence.id, sequence.slot, sequence.into_held());
+        match self.out.iter_mut().flatten().find(|flight| flight.slot == slot) {
+            Some(flight) => flight.held = held,
+            None => self.release(slot, held),
         }
         self.finish(id, finish);
     }

@@ -37,7 +37,7 @@ pub(crate) struct Flight {
     known: usize,
     /// What the rows after them guessed.
     drafts: Vec<TokenId>,
-    /// Tokens whose entries the slot holds whatever becomes of the flight.
+    /// Tokens whose entries the slot holds, left here by a request that ended on the way.
     pub(crate) held: Vec<TokenId>,
 }
 
@@ -116,7 +116,7 @@ impl Sequence {
         let span = [&self.tokens[self.committed..self.committed + known], &drafts].concat();
         let reaches_end = known == self.unread();
         let choices = if reaches_end { 1 + drafts.len() } else { 0 };
-        let held = self.tokens[..self.committed].to_vec();
+        let held = Vec::new();
         let flight = Flight { id: self.id, slot: self.slot, choices, known, drafts, held };
         (span, self.committed as u32, flight)
     }
