@@ -14,10 +14,10 @@ mod shared;
 mod stored;
 mod toy;
 
-pub use answers::{Answer, LONGEST, PEBBLE_END, answers};
+pub use answers::{LONGEST, PEBBLE_END, answers};
 pub use fetched::fetched;
 pub use goldens::{Goldens, largest_difference};
-pub use loaded::{Device, Loaded, Taps};
+pub use loaded::{Device, Loaded, Taps, argmax};
 pub use rng::Rng;
 pub use shared::{repository, shared};
 pub use stored::random_weights;

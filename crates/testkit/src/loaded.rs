@@ -178,7 +178,11 @@ impl<B: KvKernels> Loaded<B> {
     }
 }
 
-fn argmax(logits: &[f32]) -> TokenId {
+/// The likeliest token, the lower id among equals.
+///
+/// # Panics
+/// If there are no logits.
+pub fn argmax(logits: &[f32]) -> TokenId {
     let best = (0..logits.len()).reduce(|a, b| if logits[b] > logits[a] { b } else { a });
     TokenId(best.expect("a vocabulary is not empty") as u32)
 }

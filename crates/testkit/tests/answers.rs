@@ -18,11 +18,11 @@ fn equal_answers(model: &str, precision: Precision) -> Option<(usize, BTreeMap<S
     let extent = Extent { slots: 16, context: 2048, burst: 256 };
     let mut loaded = Loaded::of(Cpu::device(), &source, precision, extent, Regime::F16);
     let answers = answers(&answers_file);
-    let prompts: Vec<_> = answers.iter().map(|answer| answer.prompt_ids.as_slice()).collect();
+    let prompts: Vec<_> = answers.iter().map(|answer| answer.prompt.as_slice()).collect();
     let ours = loaded.greedy(&prompts, LONGEST, &PEBBLE_END);
     let (mut equal, mut missed) = (0, BTreeMap::new());
     for (answer, ours) in answers.iter().zip(ours) {
-        if ours == answer.greedy_ids {
+        if ours == answer.greedy {
             equal += 1;
         } else {
             *missed.entry(answer.category.clone()).or_default() += 1;

@@ -6,7 +6,7 @@ use lapidary_backend_cpu::Cpu;
 use lapidary_cache::Extent;
 use lapidary_core::{Batch, Regime, SlotId, TokenId, Want};
 use lapidary_model::{NoHooks, Precision};
-use lapidary_testkit::{Device, Loaded, fetched, shared};
+use lapidary_testkit::{Device, Loaded, argmax, fetched, shared};
 use serde_json::Value;
 
 const FILE: &str = "gemma-3-270m-q4_k_m.gguf";
@@ -53,11 +53,6 @@ fn log_sum(logits: &[f32]) -> f64 {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|l| f64::from(l - most).exp()).sum();
     f64::from(most) + sum.ln()
-}
-
-fn argmax(logits: &[f32]) -> TokenId {
-    let best = (0..logits.len()).reduce(|a, b| if logits[b] > logits[a] { b } else { a });
-    TokenId(best.expect("not empty") as u32)
 }
 
 /// Reads `tokens`, handing every row's logits to `see`.

@@ -6,8 +6,9 @@
 use lapidary_backend_cpu::{Cpu, Isa};
 use lapidary_cache::Extent;
 use lapidary_core::Regime;
+use lapidary_measure::Answer;
 use lapidary_model::Precision;
-use lapidary_testkit::{Answer, LONGEST, Loaded, PEBBLE_END, answers, repository};
+use lapidary_testkit::{LONGEST, Loaded, PEBBLE_END, answers, repository};
 
 fn stored() -> Vec<Answer> {
     answers(&repository("crates/testkit/tests/data/pebble_answers.jsonl"))
@@ -20,10 +21,10 @@ fn check(regime: Regime, slots: usize) {
     let extent = Extent { slots, context: 1024, burst: 96 };
     let mut loaded = Loaded::of(cpu, &source, Precision::AsStored, extent, regime);
     let stored = stored();
-    let prompts: Vec<_> = stored.iter().map(|answer| answer.prompt_ids.as_slice()).collect();
+    let prompts: Vec<_> = stored.iter().map(|answer| answer.prompt.as_slice()).collect();
     let ours = loaded.greedy(&prompts, LONGEST, &PEBBLE_END);
     for (answer, ours) in stored.iter().zip(ours) {
-        assert_eq!(ours, answer.greedy_ids, "{}: {}", answer.category, answer.prompt);
+        assert_eq!(ours, answer.greedy, "{}: {}", answer.category, answer.expected);
     }
 }
 
@@ -39,5 +40,5 @@ fn one_at_a_time_too() {
 
 #[test]
 fn some_prompts_reach_past_the_window() {
-    assert!(stored().iter().any(|answer| answer.prompt_ids.len() > 2 * 128));
+    assert!(stored().iter().any(|answer| answer.prompt.len() > 2 * 128));
 }
