@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use crate::{BlockType, TokenId};
+use crate::{BlockType, Candidate, TokenId, likeliest};
 
 /// Rotary parameters of one kind of layer: pair `j` is columns `j` and `j + width / 2` of a head.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,6 +141,22 @@ pub trait Backend: Sized + 'static {
     /// # Errors
     /// The device failed at or before this point.
     fn read(&self, x: &Self::Act) -> Result<Vec<f32>, DeviceError>;
+
+    /// The [`likeliest`] `k` candidates of each of `rows` rows of logits: a few hundred bytes
+    /// instead of a vocabulary. `k` and `rows` are at least one. Implies
+    /// [`finish`](Backend::finish).
+    ///
+    /// # Errors
+    /// The device failed at or before this point.
+    fn top(
+        &self,
+        logits: &Self::Act,
+        rows: usize,
+        k: usize,
+    ) -> Result<Vec<Vec<Candidate>>, DeviceError> {
+        let flat = self.read(logits)?;
+        Ok(flat.chunks_exact(flat.len() / rows).map(|row| likeliest(row, k)).collect())
+    }
 
     /// `residual + rms_norm(branch, w)`.
     fn add_norm(

@@ -43,17 +43,24 @@ pub struct Want {
     pub hidden: bool,
     /// The next-token logits.
     pub logits: bool,
+    /// How many of the likeliest next tokens; 0 asks for none.
+    pub top: usize,
 }
 
 impl Want {
     /// Only the row's effect on the cache.
-    pub const NOTHING: Self = Self { hidden: false, logits: false };
+    pub const NOTHING: Self = Self { hidden: false, logits: false, top: 0 };
     /// The final hidden state.
-    pub const HIDDEN: Self = Self { hidden: true, logits: false };
+    pub const HIDDEN: Self = Self { hidden: true, logits: false, top: 0 };
     /// The next-token logits.
-    pub const LOGITS: Self = Self { hidden: false, logits: true };
+    pub const LOGITS: Self = Self { hidden: false, logits: true, top: 0 };
     /// Both, as a drafter that continues from hidden states needs them.
-    pub const BOTH: Self = Self { hidden: true, logits: true };
+    pub const BOTH: Self = Self { hidden: true, logits: true, top: 0 };
+
+    /// The `count` likeliest next tokens with their logits.
+    pub const fn top(count: usize) -> Self {
+        Self { hidden: false, logits: false, top: count }
+    }
 }
 
 /// One input of one sequence, placed.

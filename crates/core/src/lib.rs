@@ -11,6 +11,7 @@ mod block;
 mod ids;
 mod kv;
 mod meta;
+mod rank;
 mod rotation;
 mod tensor;
 
@@ -22,5 +23,6 @@ pub use kv::{
     CacheFull, Code, KvCache, KvKernels, KvLayerSpec, KvPlan, LayerPlan, Qkv, Reach, Regime, View,
 };
 pub use meta::{Strings, Value};
+pub use rank::{Candidate, candidates, likeliest};
 pub use rotation::{ROTATED_BLOCK, levels, sign};
 pub use tensor::{SourceError, TensorInfo, TensorSource};

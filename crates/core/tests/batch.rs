@@ -158,15 +158,15 @@ fn siblings_share_a_position_and_an_angle() {
 
 /// A span, well formed or not.
 fn any_span() -> impl Strategy<Value = (u32, u32, SpanSpec)> {
-    let row = (any::<u32>(), any::<[u32; 3]>(), any::<bool>(), any::<(bool, bool)>());
-    let row = row.prop_map(|(id, angle, soft, (hidden, logits))| RowSpec {
+    let row = (any::<u32>(), any::<[u32; 3]>(), any::<bool>(), any::<(bool, bool, usize)>());
+    let row = row.prop_map(|(id, angle, soft, (hidden, logits, top))| RowSpec {
         input: if soft {
             Input::Soft { source: SoftId(id % 3), row: id }
         } else {
             Input::Token(TokenId(id))
         },
         angle,
-        want: Want { hidden, logits },
+        want: Want { hidden, logits, top },
     });
     let base = prop_oneof![4 => 0..1000_u32, 1 => u32::MAX - 12..=u32::MAX];
     let parents = prop_oneof![

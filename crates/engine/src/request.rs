@@ -3,7 +3,7 @@
 use lapidary_core::TokenId;
 use thiserror::Error;
 
-use crate::{BadSampling, Sampling};
+use crate::{BadSampling, Logprobs, Sampling};
 
 /// Names a request for as long as it lives.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -92,8 +92,9 @@ pub enum Finish {
     Failed(String),
 }
 
-/// What a request's owner gets to see: at most one `Warm`, any number of tokens, one `Finished`.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// What a request's owner gets to see: at most one `Warm`, then for each sample any number of
+/// tokens and one `Finished`.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The first tokens of the prompt were found in the cache.
     Warm {
@@ -106,13 +107,19 @@ pub enum Event {
     Token {
         /// Whose.
         id: RequestId,
+        /// Which of the request's texts, from 0.
+        sample: u32,
         /// Which.
         token: TokenId,
+        /// How likely it and others were, if the request asked.
+        logprobs: Option<Box<Logprobs>>,
     },
-    /// The last event of a request.
+    /// The last event of a sample.
     Finished {
         /// Whose.
         id: RequestId,
+        /// Which of the request's texts, from 0.
+        sample: u32,
         /// Why.
         finish: Finish,
     },

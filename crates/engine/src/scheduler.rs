@@ -395,7 +395,12 @@ impl Scheduler {
         let id = flight.id;
         self.stats.accepted += step.guessed as u64;
         self.stats.tokens += step.text.len() as u64;
-        self.events.extend(step.text.into_iter().map(|token| Event::Token { id, token }));
+        self.events.extend(step.text.into_iter().map(|token| Event::Token {
+            id,
+            sample: 0,
+            token,
+            logprobs: None,
+        }));
         let kept = (0..step.kept).collect();
         self.cache_ops.push_back(CacheOp::Commit(flight.slot, kept));
         if let Some(finish) = step.finish {
@@ -429,6 +434,6 @@ impl Scheduler {
 
     fn finish(&mut self, id: RequestId, finish: Finish) {
         self.stats.finished += 1;
-        self.events.push_back(Event::Finished { id, finish });
+        self.events.push_back(Event::Finished { id, sample: 0, finish });
     }
 }

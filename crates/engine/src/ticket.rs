@@ -101,7 +101,7 @@ impl Ticket {
     /// The engine is gone and did not say goodbye.
     fn breakdown(&mut self) -> Event {
         let finish = Finish::Failed(self.board.reason());
-        self.note(Event::Finished { id: self.id, finish })
+        self.note(Event::Finished { id: self.id, sample: 0, finish })
     }
 }
 

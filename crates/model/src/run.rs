@@ -1,7 +1,7 @@
 //! Plan, forward, head: what happens to a batch.
 
 use lapidary_core::{
-    Backend, Batch, CacheFull, DeviceError, KvCache, KvLayerSpec, KvPlan, LayerId, Row,
+    Backend, Batch, CacheFull, Candidate, DeviceError, KvCache, KvLayerSpec, KvPlan, LayerId, Row,
 };
 use thiserror::Error;
 
@@ -72,6 +72,8 @@ pub struct Outputs {
     pub hidden: Vec<(usize, Vec<f32>)>,
     /// `(row, logits)` likewise.
     pub logits: Vec<(usize, Vec<f32>)>,
+    /// `(row, likeliest next tokens)` likewise, likeliest first.
+    pub top: Vec<(usize, Vec<Candidate>)>,
 }
 
 /// Why a step did not run, or did not finish.
@@ -116,8 +118,27 @@ pub fn run_with<B: Backend>(
     let hidden = fetch(ops, batch, |row| row.want.hidden, |rows| ops.select(&states, rows))?;
     let head = |rows: &[usize]| model.logits(ops, &ops.select(&states, rows));
     let logits = fetch(ops, batch, |row| row.want.logits, head)?;
+    let top = fetch_top(ops, batch, head)?;
     ops.finish()?;
-    Ok(Outputs { hidden, logits })
+    Ok(Outputs { hidden, logits, top })
+}
+
+/// The likeliest tokens of the rows that want some. The device looks for as many as the greediest
+/// row asks for; a shorter list is the beginning of a longer one.
+fn fetch_top<B: Backend>(
+    ops: &B,
+    batch: &Batch,
+    head: impl FnOnce(&[usize]) -> B::Act,
+) -> Result<Vec<(usize, Vec<Candidate>)>, DeviceError> {
+    let rows = batch.rows_where(|row| row.want.top > 0);
+    let Some(most) = rows.iter().map(|&row| batch.rows()[row].want.top).max() else {
+        return Ok(Vec::new());
+    };
+    let mut found = ops.top(&head(&rows), rows.len(), most)?;
+    for (&row, candidates) in rows.iter().zip(&mut found) {
+        candidates.truncate(batch.rows()[row].want.top);
+    }
+    Ok(rows.into_iter().zip(found).collect())
 }
 
 /// Reads what `make` yields for the rows that `pick` names, row by row.

@@ -1,9 +1,8 @@
 //! How likely the model thought a token was.
 
-use lapidary_core::TokenId;
+use lapidary_core::{TokenId, candidates, likeliest};
 
 use super::exact::{exp, ln};
-use super::rank::{all, likeliest};
 
 /// Natural logarithms of probabilities under the model's own distribution: before any bias,
 /// penalty, truncation or temperature.
@@ -22,7 +21,7 @@ pub fn logprobs(logits: &[f32], token: TokenId, top: usize) -> Logprobs {
         return Logprobs { token: f64::NEG_INFINITY, top: Vec::new() };
     };
     let mass = |logit: f32| exp(f64::from(logit) - best);
-    let total = ln(all(logits).iter().fold(0.0, |sum, c| sum + mass(c.logit)));
+    let total = ln(candidates(logits).iter().fold(0.0, |sum, c| sum + mass(c.logit)));
     let of = |logit: f32| f64::from(logit) - best - total;
     let asked = logits.get(token.index()).filter(|logit| !logit.is_nan());
     Logprobs {

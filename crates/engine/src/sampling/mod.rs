@@ -28,18 +28,16 @@
 mod exact;
 mod logprobs;
 mod random;
-mod rank;
 
 use std::borrow::Cow;
 
-use lapidary_core::TokenId;
+use lapidary_core::{Candidate, TokenId, candidates, likeliest};
 use thiserror::Error;
 
 pub use logprobs::{Logprobs, logprobs};
 
 use exact::exp;
 use random::uniform;
-use rank::{Candidate, all, likeliest};
 
 /// How many of the likeliest tokens are looked at first when `top_k` does not say.
 const FIRST_LOOK: usize = 64;
@@ -180,7 +178,7 @@ impl Sampling {
     fn truncate(&self, logits: &[f32]) -> Vec<Candidate> {
         let keeps_all = self.top_k == 0 || self.top_k >= logits.len();
         if keeps_all && self.top_p >= 1.0 && self.min_p <= 0.0 {
-            return all(logits);
+            return candidates(logits);
         }
         if !keeps_all {
             let ranked = likeliest(logits, self.top_k);
@@ -188,7 +186,7 @@ impl Sampling {
             let kept = self.boundary(&ranked, total).unwrap_or(ranked.len());
             return shortened(ranked, kept);
         }
-        let total = if self.top_p < 1.0 { total_mass(&all(logits)) } else { 0.0 };
+        let total = if self.top_p < 1.0 { total_mass(&candidates(logits)) } else { 0.0 };
         let mut look = FIRST_LOOK;
         loop {
             let ranked = likeliest(logits, look);

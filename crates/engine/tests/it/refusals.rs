@@ -72,7 +72,7 @@ fn senseless_sampling_is_refused() {
 fn a_request_for_no_tokens_ends_without_a_step() {
     let mut scheduler = scheduler();
     scheduler.submit(Request { max_tokens: Some(0), ..request(0, 1) }).unwrap();
-    let end = Event::Finished { id: RequestId(0), finish: Finish::Length };
+    let end = Event::Finished { id: RequestId(0), sample: 0, finish: Finish::Length };
     assert_eq!(scheduler.poll_event(), Some(end));
     assert!(scheduler.is_idle() && scheduler.poll_batch().is_none());
 }

@@ -246,7 +246,7 @@ fn a_breakdown_wakes_the_task_that_waits() {
     let event = poll(&mut waiting, || ops.explosive.store(true, Ordering::Relaxed));
     let reason = "the engine panicked: a panic on the device".to_owned();
     let finish = Finish::Failed(reason);
-    assert_eq!(event, Some(Event::Finished { id: waiting.id(), finish }));
+    assert_eq!(event, Some(Event::Finished { id: waiting.id(), sample: 0, finish }));
     drop(running);
 }
 

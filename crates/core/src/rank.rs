@@ -2,20 +2,22 @@
 
 use std::cmp::Ordering;
 
-use lapidary_core::TokenId;
+use crate::TokenId;
 
 /// How many logits are compared with the bar at once.
 const CHUNK: usize = 64;
 
 /// A token that can be chosen: its logit is above minus infinity.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Candidate {
-    pub(crate) token: TokenId,
-    pub(crate) logit: f32,
+pub struct Candidate {
+    /// Which.
+    pub token: TokenId,
+    /// What the head gave it.
+    pub logit: f32,
 }
 
 /// Every candidate, in order of token id.
-pub(crate) fn all(logits: &[f32]) -> Vec<Candidate> {
+pub fn candidates(logits: &[f32]) -> Vec<Candidate> {
     candidates_above(f32::NEG_INFINITY, 0, logits).collect()
 }
 
@@ -25,7 +27,8 @@ pub(crate) fn all(logits: &[f32]) -> Vec<Candidate> {
 /// Takes one pass with a bar that rises: up to `2 k` candidates above the bar are collected, then
 /// cut back to the best `k`, the last of which is the new bar. A later token equal to the bar has
 /// a higher id than the `k` tokens at or above it, so it is rightly left out.
-pub(crate) fn likeliest(logits: &[f32], k: usize) -> Vec<Candidate> {
+pub fn likeliest(logits: &[f32], k: usize) -> Vec<Candidate> {
+    assert!(k > 0, "at least one candidate is asked for");
     let k = k.min(logits.len());
     let mut best = Vec::with_capacity(2 * k);
     let mut bar = f32::NEG_INFINITY;
