@@ -66,8 +66,17 @@ pub(crate) fn stored_layers(
 
 /// Loads the model and starts an engine for one sequence.
 pub(crate) fn start(source: Source, args: &DeviceArgs) -> Result<Running, Failure> {
+    start_for(source, args, 1)
+}
+
+/// Loads the model and starts an engine for several sequences at once.
+pub(crate) fn start_for(
+    source: Source,
+    args: &DeviceArgs,
+    slots: usize,
+) -> Result<Running, Failure> {
     let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
-    let extent = extent(context(args.ctx, &config)?);
+    let extent = Extent { slots, ..extent(context(args.ctx, &config)?) };
     memory::check(&source, &config, args, extent)?;
     let kv_bytes = KvBytes::per_slot(&extent, stored_layers(&config, &args.kv));
     let (engine, device) = run_on(args, Start { source, kv: args.kv.clone(), extent })?;

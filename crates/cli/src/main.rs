@@ -4,13 +4,16 @@
 mod args;
 mod bench;
 mod device;
+mod embed;
 mod engine;
 mod eval;
 mod failure;
 mod info;
 mod memory;
 mod model;
+mod rules;
 mod run;
+mod sampling;
 mod tokenize;
 
 use std::process::ExitCode;
@@ -26,6 +29,7 @@ fn main() -> ExitCode {
         Command::Info(args) => (info::info(args), args.json),
         Command::Eval(args) => (eval::eval(args), args.json),
         Command::Bench(args) => (bench::bench(args), args.json),
+        Command::Embed(args) => (embed::embed(args), args.json),
     };
     ExitCode::from(outcome.unwrap_or_else(|failure| failure.report(json)))
 }

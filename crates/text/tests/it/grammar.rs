@@ -55,7 +55,7 @@ impl Bench {
                 self.tokenizer.bytes(**token).first().is_some_and(|byte| b"\"}])".contains(byte))
             };
             let hasty = if step > 25 { choices.iter().find(closes) } else { None };
-            let token = *hasty.unwrap_or(&choices[noise.below(choices.len())]);
+            let token = *hasty.unwrap_or_else(|| &choices[noise.below(choices.len())]);
             guide.advance(token).expect("what is allowed can be taken");
             text.push(token);
         }
@@ -450,7 +450,9 @@ fn a_guide_depends_on_the_text_alone() {
         let mut other = guide.fork();
         assert_eq!(other.next().unwrap(), next);
         let elsewhere = bench.choices(&next).into_iter().find(|choice| *choice != token);
-        elsewhere.map(|choice| other.advance(choice).unwrap());
+        if let Some(choice) = elsewhere {
+            other.advance(choice).unwrap();
+        }
         let refused = (0..bench.tokenizer.len() as u32).map(TokenId);
         let refused = refused.filter(|token| !next.tokens.contains(*token)).take(5);
         refused.for_each(|token| assert!(guide.fork().advance(token).is_err(), "{token:?}"));
