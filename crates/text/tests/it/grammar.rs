@@ -52,7 +52,8 @@ impl Bench {
             }
             assert!(!choices.is_empty(), "stuck after {:?}", self.tokenizer.decode(&text));
             let closes = |token: &&TokenId| {
-                self.tokenizer.bytes(**token).first().is_some_and(|byte| b"\"}])".contains(byte))
+                let bytes = self.tokenizer.bytes(**token);
+                bytes == b"<channel|>" || bytes.first().is_some_and(|byte| b"\"}])".contains(byte))
             };
             let hasty = if step > 25 { choices.iter().find(closes) } else { None };
             let token = *hasty.unwrap_or_else(|| &choices[noise.below(choices.len())]);
@@ -386,6 +387,13 @@ fn a_thought_comes_first_and_the_grammar_after_it() {
     assert!(next.tokens.contains(open) && !next.tokens.contains(close) && !next.end);
     assert!(!next.tokens.contains(spell("h")[0]), "nothing comes before thought and text");
     guide.follow(&[open]).unwrap();
+    for thought in ["", "the", "```json\n{\"a\":1}\n```", "{", "no } JSON\n\n", "é→\u{1f642}"] {
+        let mut other = guide.fork();
+        for token in [&spell(thought)[..], &[close], &spell("{}")].concat() {
+            other.advance(token).unwrap();
+        }
+        assert!(other.next().unwrap().end, "{thought}");
+    }
     guide.follow(&spell("the {\"a\"\n\nbut } no\n```json\n")).unwrap();
     let next = guide.next().unwrap();
     assert!(next.tokens.contains(close) && !next.tokens.contains(open) && !next.end);
@@ -411,6 +419,46 @@ fn a_thought_comes_first_and_the_grammar_after_it() {
 
     let mut never = compile(Thinking::Never);
     assert!(!never.next().unwrap().tokens.contains(open) && never.advance(open).is_err());
+}
+
+/// ollama #15260: with thinking off, the format was dropped in silence. Nothing but a thought, whole
+/// and first, is ever outside the rules.
+#[test]
+fn rules_hold_with_thinking_off_and_on() {
+    let bench = Bench::new();
+    let schema = json!({ "type": "array", "items": { "enum": ["a", "b"] }, "maxItems": 2 });
+    let is_json = |text: &str| serde_json::from_str::<Value>(text).is_ok();
+    let is_array = |text: &str| is_json(text) && text.starts_with('[') && !text.contains('h');
+    let is_object = |text: &str| is_json(text) && text.starts_with('{');
+    let is_word = |text: &str| text == "the" || text == "he";
+    let rules: [(Rules<'_>, &dyn Fn(&str) -> bool); 5] = [
+        (Rules::JsonObject, &is_object),
+        (Rules::JsonSchema(&schema), &is_array),
+        (Rules::Regex("t?he"), &is_word),
+        (Rules::Lark("start: \"the\" | \"he\""), &is_word),
+        (Rules::Gbnf("root ::= \"t\"? \"he\""), &is_word),
+    ];
+    let mut thoughts = 0;
+    for (rules, judge) in rules {
+        for thinking in [Thinking::Never, Thinking::First, Thinking::Open] {
+            let guide = bench.grammars.compile(rules, thinking).unwrap();
+            for seed in 0..30 {
+                let reply = bench.ramble(&guide, seed);
+                let begun = if thinking == Thinking::Open { "<|channel>" } else { "" };
+                let whole = format!("{begun}{reply}");
+                let text = match whole.strip_prefix("<|channel>") {
+                    Some(thought) => {
+                        thoughts += 1;
+                        thought.split_once("<channel|>").expect("the thought is closed").1
+                    }
+                    None => &whole,
+                };
+                assert!(judge(text), "{rules:?}, {thinking:?}: {reply:?}");
+                assert!(thinking != Thinking::Never || !reply.contains("<|channel>"));
+            }
+        }
+    }
+    assert!(thoughts > 150, "there were {thoughts}");
 }
 
 /// llama.cpp #23990: a schema and the beginning of an answer could not go together.
