@@ -20,7 +20,7 @@ pub(crate) struct Typed {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Answer one prompt, streamed.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Show how a text is cut into tokens.
     Tokenize(TokenizeArgs),
     /// Show what a model file holds and how much memory it takes.

@@ -24,7 +24,7 @@ pub(crate) fn embed(args: &EmbedArgs) -> Result<u8, Failure> {
     let prompts: Vec<_> = texts.iter().map(tokens).collect();
     let longest = prompts.iter().map(Vec::len).max().unwrap_or_default();
     // No more context is reserved than the longest text takes.
-    let ctx = args.device.ctx.unwrap_or(longest.max(2) as u32);
+    let ctx = args.device.ctx.unwrap_or_else(|| longest.max(2) as u32);
     let device = DeviceArgs { ctx: Some(ctx), ..args.device.clone() };
     let running = start_for(source, &device, prompts.len().clamp(1, SLOTS))?;
     let pooling = match args.pooling {

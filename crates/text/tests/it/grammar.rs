@@ -431,7 +431,8 @@ fn rules_hold_with_thinking_off_and_on() {
     let is_array = |text: &str| is_json(text) && text.starts_with('[') && !text.contains('h');
     let is_object = |text: &str| is_json(text) && text.starts_with('{');
     let is_word = |text: &str| text == "the" || text == "he";
-    let rules: [(Rules<'_>, &dyn Fn(&str) -> bool); 5] = [
+    type Reads<'a> = &'a dyn Fn(&str) -> bool;
+    let rules: [(Rules<'_>, Reads<'_>); 5] = [
         (Rules::JsonObject, &is_object),
         (Rules::JsonSchema(&schema), &is_array),
         (Rules::Regex("t?he"), &is_word),
