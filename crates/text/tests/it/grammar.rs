@@ -348,6 +348,18 @@ fn llama_cpp_grammars_hold() {
     }
 }
 
+/// The limit that docs/generation.md names: between rules that lead back to themselves, what can be
+/// read as one expression is.
+#[test]
+fn a_recursive_grammar_takes_expressions_for_as_long_as_they_go_on() {
+    let bench = Bench::new();
+    let gbnf = "root ::= \"ab\" | \"a\" rest\nrest ::= \"b\" root | \"h\"\n";
+    assert!(bench.takes(Rules::Gbnf(gbnf), "ab") && bench.takes(Rules::Gbnf(gbnf), "ah"));
+    assert!(!bench.takes(Rules::Gbnf(gbnf), "abab"), "`ab` was the whole of it");
+    let joined = "root ::= [a-z]* \"b\" (\"(\" root \")\")?";
+    assert!(bench.takes(Rules::Gbnf(joined), "abb(b)") && !bench.takes(Rules::Gbnf(joined), "a"));
+}
+
 #[test]
 fn broken_llama_cpp_grammars_are_refused_with_the_line() {
     let bench = Bench::new();
