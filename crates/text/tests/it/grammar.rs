@@ -1,5 +1,7 @@
 //! Grammars: whatever a model chooses among the tokens that are allowed, the text conforms.
 
+use std::time::{Duration, Instant};
+
 use lapidary_core::{Constraint, Next, TokenId};
 use lapidary_text::{Control, GrammarError, Grammars, Guide, Rules, Thinking, Tokenizer};
 use serde_json::{Value, json};
@@ -383,6 +385,64 @@ fn broken_llama_cpp_grammars_are_refused_with_the_line() {
         let message = bench.refusal(Rules::Gbnf(gbnf));
         assert!(message.contains(line) && message.contains(what), "{gbnf}: {message}");
     }
+}
+
+/// Whatever is asked, an answer or a refusal comes soon, and no stack ends: a chain of 300 references
+/// was enough to end the process.
+#[test]
+fn hostile_rules_are_compiled_or_refused_in_bounded_time() {
+    let lines = |first: &str, line: &dyn Fn(usize) -> String, n: usize, last: &str| {
+        format!("{first}\n{}{last}\n", (0..n).map(line).collect::<String>())
+    };
+    let chain =
+        lines("root ::= r0", &|i| format!("r{i} ::= r{} \"a\"\n", i + 1), 9_000, "r9000 ::= \"b\"");
+    let doubling =
+        lines("root ::= r0", &|i| format!("r{i} ::= r{0} r{0}\n", i + 1), 60, "r60 ::= \"b\"");
+    let lark = lines("start: r0", &|i| format!("r{i}: r{} \"a\"\n", i + 1), 9_000, "r9000: \"b\"");
+    let terminals =
+        lines("start: T0", &|i| format!("T{i}: T{} | \"a\"\n", i + 1), 9_000, "T9000: \"b\"");
+    let definitions = |n: usize, definition: &dyn Fn(Value) -> Value| {
+        let next = |i| definition(json!({ "$ref": format!("#/$defs/d{}", i + 1) }));
+        let mut all: serde_json::Map<_, _> = (0..n).map(|i| (format!("d{i}"), next(i))).collect();
+        all.insert(format!("d{n}"), json!({ "type": "null" }));
+        json!({ "$ref": "#/$defs/d0", "$defs": all })
+    };
+    let references = definitions(7_000, &|next| next);
+    let lists = definitions(4_000, &|next| json!({ "type": "array", "items": next }));
+    let words: Vec<_> = (0..4_000).map(|i| format!("word{i}")).collect();
+    let words = json!({ "enum": words });
+    let counted = json!({ "type": "string", "minLength": 100_000, "maxLength": 1_000_000 });
+    let hostile = [
+        Rules::Gbnf(&chain),
+        Rules::Gbnf(&doubling),
+        Rules::Gbnf("root ::= ((((\"a\"{2000}){2000}){2000}){2000}){2000}"),
+        Rules::Lark(&lark),
+        Rules::Lark(&terminals),
+        Rules::Regex("((a{1000}){1000}){1000}"),
+        Rules::Regex("(a|aa)+(b|bb)+(a?){500}c{500}"),
+        Rules::Regex(r"(?:[\s\S]{0,500}x){0,500}"),
+        Rules::JsonSchema(&references),
+        Rules::JsonSchema(&lists),
+        Rules::JsonSchema(&words),
+        Rules::JsonSchema(&counted),
+    ];
+    let bench = Bench::new();
+    for rules in hostile {
+        let began = Instant::now();
+        let compiled = bench.grammars.compile(rules, Thinking::Never);
+        assert!(!matches!(compiled, Err(GrammarError::TooLong { .. })), "it is to be tried");
+        if let Ok(mut guide) = compiled {
+            for _ in 0..3 {
+                let Ok(next) = guide.next() else { break };
+                let Some(token) = bench.choices(&next).pop() else { break };
+                guide.advance(token).unwrap();
+            }
+        }
+        let (text, took) = (format!("{rules:?}"), began.elapsed());
+        assert!(took < Duration::from_secs(20), "{took:?}: {}", &text[..text.len().min(80)]);
+    }
+    let long = format!("root ::= \"{}\"", "a".repeat(300_000));
+    assert!(bench.refusal(Rules::Gbnf(&long)).contains("262144"), "and what is longer is not");
 }
 
 /// ollama #15416, vllm #50938: fenced or unconstrained text around a thought.
