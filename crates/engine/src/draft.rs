@@ -9,6 +9,8 @@ use crate::RequestId;
 pub struct DraftCall {
     /// For which request. [`Scheduler::known`](crate::Scheduler::known) has its tokens.
     pub id: RequestId,
+    /// For which of its texts.
+    pub sample: u32,
     /// Its cache region.
     pub slot: SlotId,
     /// The most guesses that could matter, at least one.

@@ -9,7 +9,9 @@ use lapidary_core::{Backend, KvCache};
 use lapidary_model::{Model, StepError};
 
 use crate::ticket::{Outbox, WakerSlot};
-use crate::{Drafter, EngineStats, Event, Request, RequestId, Scheduler, SubmitError, turn};
+use crate::{
+    Drafter, EngineStats, Prefixes, Request, RequestId, Scheduler, SubmitError, turn_with,
+};
 
 /// What an engine is made of. It never leaves the thread it was built in.
 pub struct Parts<B: Backend> {
@@ -21,6 +23,9 @@ pub struct Parts<B: Backend> {
     pub cache: Box<dyn KvCache<B>>,
     /// Who guesses.
     pub drafter: Box<dyn Drafter>,
+    /// What is kept of prefixes that no slot holds. To be filled, it takes a scheduler that is
+    /// [`saving`](Scheduler::saving).
+    pub prefixes: Prefixes,
     /// An idle scheduler.
     pub scheduler: Scheduler,
 }
@@ -92,8 +97,9 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
     pub(crate) fn serve(&mut self) -> Result<(), StepError> {
         while self.take_commands() {
             let before = (self.clock)();
-            let Parts { ops, model, cache, drafter, scheduler } = &mut self.parts;
-            let turned = turn(scheduler, ops, &**model, &mut **cache, &mut **drafter);
+            let Parts { ops, model, cache, drafter, prefixes, scheduler } = &mut self.parts;
+            let (model, cache, drafter) = (&**model, &mut **cache, &mut **drafter);
+            let turned = turn_with(scheduler, ops, model, cache, drafter, prefixes);
             self.busy += (self.clock)().saturating_sub(before);
             if let Err(failure) = &turned {
                 // First, so that whoever reads of the failure finds the engine's health changed.
@@ -155,14 +161,13 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
     /// finds it counted.
     fn report(&mut self) {
         let work = self.parts.scheduler.stats();
-        self.board.publish(EngineStats { work, busy: self.busy });
+        let prefixes = self.parts.prefixes.stats();
+        self.board.publish(EngineStats { work, prefixes, busy: self.busy });
         while let Some(event) = self.parts.scheduler.poll_event() {
             let id = event.id();
-            let last = matches!(event, Event::Finished { .. });
-            if let Some(outbox) = self.outboxes.get(&id) {
-                outbox.send(event);
-            }
-            if last {
+            let Some(outbox) = self.outboxes.get_mut(&id) else { continue };
+            outbox.send(event);
+            if outbox.is_done() {
                 self.outboxes.remove(&id);
             }
         }

@@ -1,4 +1,4 @@
-//! One running request: known tokens, of which the first `committed` are in the cache.
+//! One text of a request: known tokens, of which the first `committed` are in the cache.
 //!
 //! There is no phase. A prompt half read and a text half written are the same situation: some
 //! known tokens are unread, and the row of the last one yields the next.
@@ -18,9 +18,12 @@ const SCORED_ROWS: usize = 64;
 
 pub(crate) struct Sequence {
     pub(crate) id: RequestId,
-    pub(crate) slot: SlotId,
+    /// Which of the request's texts.
+    pub(crate) sample: u32,
     /// How many requests came before it.
     pub(crate) arrival: u64,
+    /// How often it lost its slot.
+    pub(crate) preempted: u32,
     /// Prompt and text.
     pub(crate) tokens: Vec<TokenId>,
     prompt: usize,
@@ -48,7 +51,7 @@ enum Reading {
 
 /// A sequence's part of the batch that is out.
 pub(crate) struct Flight {
-    pub(crate) id: RequestId,
+    /// Whose: no other sequence gets the slot before its rows are back.
     pub(crate) slot: SlotId,
     /// Rows that yield a token: the last known token's, if it came along, and the guesses'.
     pub(crate) choices: usize,
@@ -80,37 +83,73 @@ pub(crate) struct Advance {
 }
 
 impl Sequence {
-    /// A request that got a slot, which already holds the first `committed` tokens of its prompt.
-    /// At least the last token stays unread: its row yields the first token of the text.
-    pub(crate) fn new(request: Request, arrival: u64, slot: SlotId, committed: usize) -> Self {
-        let reading = Reading::of(&request);
-        let next = NextToken::of(&request);
-        let Request { id, prompt: tokens, max_tokens, priority, .. } = request;
-        assert!(committed < tokens.len(), "{committed} of {} tokens are warm", tokens.len());
+    /// A request's text of this number, not begun. The first reads what the request asks of its
+    /// prompt; the others only continue it, each with dice of its own.
+    pub(crate) fn new(request: &Request, arrival: u64, sample: u32) -> Self {
+        let reading = if sample == 0 { Reading::of(request) } else { Reading::Plain };
         Self {
-            id,
-            slot,
+            id: request.id,
+            sample,
             arrival,
-            prompt: tokens.len(),
-            tokens,
-            committed,
+            preempted: 0,
+            prompt: request.prompt.len(),
+            tokens: request.prompt.clone(),
+            committed: 0,
             drafts: Vec::new(),
             asked: 0,
-            max_tokens,
-            next,
+            max_tokens: request.max_tokens,
+            next: NextToken::of(request, sample),
             reading,
-            priority,
+            priority: request.priority,
+        }
+    }
+
+    /// It got a slot, which already holds the first `committed` of its tokens.
+    ///
+    /// At least the last token stays unread: its row yields the next one.
+    pub(crate) fn begin(&mut self, committed: usize) {
+        let most = self.usable().len();
+        assert!(committed <= most, "{committed} tokens are warm, of {most} that may be");
+        self.committed = committed;
+    }
+
+    /// It lost its slot. What it knows is not lost.
+    pub(crate) fn pause(&mut self) {
+        (self.committed, self.asked) = (0, 0);
+        self.drafts.clear();
+        self.preempted += 1;
+    }
+
+    /// The tokens whose entries it could make use of.
+    pub(crate) fn usable(&self) -> &[TokenId] {
+        match self.reading {
+            Reading::Scored { .. } | Reading::Pooled { pooling: Pooling::Mean, .. } => &[],
+            _ => &self.tokens[..self.tokens.len() - 1],
         }
     }
 
     /// The tokens whose entries its slot holds.
-    pub(crate) fn into_held(mut self) -> Vec<TokenId> {
-        self.tokens.truncate(self.committed);
-        self.tokens
+    pub(crate) fn held(&self) -> &[TokenId] {
+        &self.tokens[..self.committed]
+    }
+
+    /// Tokens of the prompt that have been read.
+    pub(crate) fn read(&self) -> usize {
+        self.committed.min(self.prompt)
+    }
+
+    /// Whether all of the prompt has been read.
+    pub(crate) fn has_read(&self) -> bool {
+        self.committed >= self.prompt
     }
 
     pub(crate) fn seen(&self) -> Seen {
-        Seen { id: self.id, priority: self.priority, unread: self.unread() }
+        Seen {
+            id: self.id,
+            priority: self.priority,
+            unread: self.unread(),
+            preempted: self.preempted,
+        }
     }
 
     /// Guesses worth running in the next step.
@@ -141,16 +180,21 @@ impl Sequence {
         }
     }
 
-    /// Sends `rows` rows off, the batch's `first` and those after it: what they hold, after how
-    /// many entries, and the record of it.
-    pub(crate) fn depart(&self, rows: usize, first: usize) -> (Vec<TokenId>, u32, Flight) {
+    /// Sends `rows` rows of its slot off, the batch's `first` and those after it: what they hold,
+    /// after how many entries, and the record of it.
+    pub(crate) fn depart(
+        &self,
+        slot: SlotId,
+        rows: usize,
+        first: usize,
+    ) -> (Vec<TokenId>, u32, Flight) {
         let known = rows.min(self.unread());
         let drafts = self.drafts[..rows - known].to_vec();
         let span = [&self.tokens[self.committed..self.committed + known], &drafts].concat();
         let yields = known == self.unread() && self.continues();
         let choices = if yields { 1 + drafts.len() } else { 0 };
-        let (id, slot, end, held) = (self.id, self.slot, first + rows, Vec::new());
-        let flight = Flight { id, slot, choices, end, known, drafts, held };
+        let (end, held) = (first + rows, Vec::new());
+        let flight = Flight { slot, choices, end, known, drafts, held };
         (span, self.committed as u32, flight)
     }
 

@@ -3,7 +3,21 @@
 use lapidary_core::{Backend, CacheFull, KvCache, SlotId};
 use lapidary_model::{Model, StepError, run};
 
-use crate::{Admission, CacheOp, Drafter, Scheduler};
+use crate::{Admission, CacheOp, Drafter, Prefixes, Scheduler, Way};
+
+/// Runs one step without saved prefixes: the common case of [`turn_with`].
+///
+/// # Errors
+/// See [`turn_with`].
+pub fn turn<B: Backend>(
+    scheduler: &mut Scheduler,
+    ops: &B,
+    model: &dyn Model<B>,
+    cache: &mut dyn KvCache<B>,
+    drafter: &mut dyn Drafter,
+) -> Result<bool, StepError> {
+    turn_with(scheduler, ops, model, cache, drafter, &mut Prefixes::none())
+}
 
 /// Runs one step, if there is anything to do. Returns whether there was.
 ///
@@ -12,17 +26,18 @@ use crate::{Admission, CacheOp, Drafter, Scheduler};
 /// # Errors
 /// [`StepError::Device`]: every request has failed, and neither the device nor the cache is of
 /// further use.
-pub fn turn<B: Backend>(
+pub fn turn_with<B: Backend>(
     scheduler: &mut Scheduler,
     ops: &B,
     model: &dyn Model<B>,
     cache: &mut dyn KvCache<B>,
     drafter: &mut dyn Drafter,
+    prefixes: &mut Prefixes,
 ) -> Result<bool, StepError> {
-    admit(scheduler, cache);
+    admit(scheduler, ops, cache, prefixes);
     propose(scheduler, drafter);
     let batch = scheduler.poll_batch();
-    settle(scheduler, ops, cache);
+    settle(scheduler, ops, cache, prefixes);
     let Some(batch) = batch else { return Ok(false) };
     match run(ops, model, cache, &batch) {
         Ok(outputs) => scheduler.handle_outputs(&outputs),
@@ -32,34 +47,77 @@ pub fn turn<B: Backend>(
             return Err(failure);
         }
     }
-    settle(scheduler, ops, cache);
+    settle(scheduler, ops, cache, prefixes);
     Ok(true)
 }
 
-/// Lets requests begin where a slot's content ends, if the cache can still go back there.
-fn admit<B: Backend>(scheduler: &mut Scheduler, cache: &mut dyn KvCache<B>) {
-    while let Some(Admission { slot, keep, .. }) = scheduler.poll_admission() {
-        let warm = keep > 0 && cache.truncate(slot, keep);
-        if !warm {
-            cache.clear(slot);
-        }
-        scheduler.handle_admission(if warm { keep } else { 0 });
+/// Lets texts begin after entries that are there already, as many as there are.
+fn admit<B: Backend>(
+    scheduler: &mut Scheduler,
+    ops: &B,
+    cache: &mut dyn KvCache<B>,
+    prefixes: &mut Prefixes,
+) {
+    while let Some(admission) = scheduler.poll_admission() {
+        settle(scheduler, ops, cache, prefixes);
+        let (slot, kept) = begin(&admission, ops, cache, prefixes);
+        scheduler.handle_admission(slot, kept);
     }
+}
+
+/// Goes the first way that the cache can go, a saved prefix before slots that hold less. Returns
+/// the slot and the entries in it.
+fn begin<B: Backend>(
+    admission: &Admission,
+    ops: &B,
+    cache: &mut dyn KvCache<B>,
+    prefixes: &mut Prefixes,
+) -> (SlotId, u32) {
+    let Admission { usable, ways, .. } = admission;
+    let fresh = ways.iter().find_map(|way| match way {
+        Way::Fresh { slot } => Some(*slot),
+        _ => None,
+    });
+    let fresh = fresh.expect("an admission always has a fresh slot");
+    for &way in ways {
+        if prefixes.longest(usable) > way.keep() {
+            let kept = prefixes.restore(usable, way.keep(), ops, cache, fresh);
+            if kept > 0 {
+                return (fresh, kept);
+            }
+        }
+        match way {
+            Way::Keep { slot, keep } if cache.truncate(slot, keep) => return (slot, keep),
+            Way::Fork { from, slot, keep } if cache.fork(ops, from, slot, keep) => {
+                return (slot, keep);
+            }
+            _ => {}
+        }
+    }
+    cache.clear(fresh);
+    (fresh, 0)
 }
 
 fn propose(scheduler: &mut Scheduler, drafter: &mut dyn Drafter) {
     while let Some(call) = scheduler.poll_draft() {
-        let known = scheduler.known(call.id).expect("only running sequences ask for guesses");
+        let known = scheduler.known(call.id, call.sample);
+        let known = known.expect("only running sequences ask for guesses");
         let drafts = drafter.propose(known, call.room);
-        scheduler.handle_drafts(call.id, drafts);
+        scheduler.handle_drafts(call.id, call.sample, drafts);
     }
 }
 
-fn settle<B: Backend>(scheduler: &mut Scheduler, ops: &B, cache: &mut dyn KvCache<B>) {
+fn settle<B: Backend>(
+    scheduler: &mut Scheduler,
+    ops: &B,
+    cache: &mut dyn KvCache<B>,
+    prefixes: &mut Prefixes,
+) {
     while let Some(op) = scheduler.poll_cache_op() {
         match op {
             CacheOp::Commit(slot, kept) => cache.commit(ops, slot, &kept),
             CacheOp::Clear(slot) => cache.clear(slot),
+            CacheOp::Save(slot, tokens) => prefixes.save(&tokens, ops, cache, slot),
         }
     }
 }
