@@ -1,9 +1,9 @@
 //! Entry points for fuzzers: any bytes must give a value or an error, never a panic.
 
-use lapidary_core::TokenId;
+use lapidary_core::{Constraint, TokenId};
 
 use crate::{ChatTemplate, Control, Conversation, Message, Part, Role, Specials, Tokenizer};
-use crate::{Content, MediaKind, ToolCall};
+use crate::{Content, Grammars, MediaKind, Rules, Thinking, ToolCall};
 
 /// Reads `data` as a `tokenizer.json` and uses what comes of it.
 pub fn tokenizer_json(data: &[u8]) {
@@ -24,6 +24,26 @@ pub fn template(data: &[u8]) {
     let Ok(template) = ChatTemplate::with_fuel(&source, &specials, 100_000) else { return };
     if let Ok(prompt) = template.render(&everything()) {
         assert!(!prompt.text().contains('\u{fdd0}'), "marks stay inside");
+    }
+}
+
+/// Reads `data` as rules of every kind, and takes a few tokens under those that are any.
+pub fn grammar(grammars: &Grammars, data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let schema = serde_json::from_str(&text).ok();
+    let schema = schema.iter().map(Rules::JsonSchema);
+    let texts = [Rules::Gbnf(&text), Rules::Lark(&text), Rules::Regex(&text)];
+    for rules in texts.into_iter().chain(schema) {
+        let Ok(mut guide) = grammars.compile(rules, Thinking::Never) else { continue };
+        for _ in 0..4 {
+            let Ok(next) = guide.next() else { break };
+            let Some(token) = (0..300).map(TokenId).find(|token| next.tokens.contains(*token))
+            else {
+                assert!(next.end, "a grammar that allows nothing is at its end");
+                break;
+            };
+            guide.advance(token).expect("what is allowed can be taken");
+        }
     }
 }
 
