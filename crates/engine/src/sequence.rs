@@ -113,10 +113,9 @@ impl Sequence {
         self.committed = committed;
     }
 
-    /// It lost its slot. What it knows is not lost.
+    /// It lost its slot. What it knows and what was guessed is not lost.
     pub(crate) fn pause(&mut self) {
-        (self.committed, self.asked) = (0, 0);
-        self.drafts.clear();
+        self.committed = 0;
         self.preempted += 1;
     }
 
