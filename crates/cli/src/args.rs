@@ -7,6 +7,7 @@ use lapidary_backend_cpu::Isa;
 use lapidary_cache::KvSpec;
 
 use crate::device::DeviceName;
+use crate::prompt_cache::PromptCacheArgs;
 
 /// Runs Google's Gemma 4 family from quantised weights.
 #[derive(Debug, Parser)]
@@ -107,6 +108,8 @@ pub(crate) struct RunArgs {
     pub(crate) device: DeviceArgs,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) kept: PromptCacheArgs,
     /// The prompt; without it, standard input.
     #[arg(conflicts_with = "prompt_file")]
     pub(crate) prompt: Option<String>,

@@ -17,6 +17,7 @@ use crate::args::DeviceArgs;
 use crate::device::{Device, Work, run_on};
 use crate::failure::Failure;
 use crate::memory;
+use crate::prompt_cache::PromptCacheArgs;
 
 /// The most context that is reserved without being asked for.
 const DEFAULT_CONTEXT: u32 = 8192;
@@ -67,12 +68,17 @@ pub(crate) fn stored_layers(
 }
 
 /// Loads the model and starts an engine for one sequence.
-pub(crate) fn start(source: Source, args: &DeviceArgs) -> Result<Running, Failure> {
+pub(crate) fn start(
+    source: Source,
+    args: &DeviceArgs,
+    kept: &PromptCacheArgs,
+) -> Result<Running, Failure> {
     let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
     let extent = extent(context(args.ctx, &config)?);
     memory::check(&source, &config, args, extent)?;
     let kv_bytes = KvBytes::per_slot(&extent, stored_layers(&config, &args.kv));
-    let (engine, device) = run_on(args, Start { source, kv: args.kv.clone(), extent })?;
+    let (kv, kept) = (args.kv.clone(), kept.clone());
+    let (engine, device) = run_on(args, Start { source, kv, kept, extent })?;
     Ok(Running { engine, kv_bytes, device })
 }
 
@@ -80,6 +86,7 @@ pub(crate) fn start(source: Source, args: &DeviceArgs) -> Result<Running, Failur
 struct Start {
     source: Source,
     kv: KvSpec,
+    kept: PromptCacheArgs,
     extent: Extent,
 }
 
@@ -92,7 +99,7 @@ impl Work for Start {
             let ops = D::open(settings)?;
             // Whoever started the engine waits for its name.
             let _ = tell.send(ops.name());
-            parts(ops, &self.source, &self.kv, self.extent)
+            self.parts(ops)
         };
         let began = Instant::now();
         let started = Engine::start(build, move || began.elapsed());
@@ -135,24 +142,23 @@ pub(crate) fn cache<B: KvKernels>(
     cache.map_err(|e| Failure::work("cache", e))
 }
 
-/// Runs in the engine's thread.
-fn parts<B: KvKernels>(
-    ops: B,
-    source: &Source,
-    kv: &KvSpec,
-    extent: Extent,
-) -> Result<Parts<B>, Failure> {
-    let model = load_model(&ops, source, Precision::AsStored)?;
-    let cache = cache(&ops, &model, kv, extent)?;
-    let scheduler = Scheduler::new(limits(extent), Box::new(FirstCome));
-    Ok(Parts {
-        ops,
-        model: Box::new(model),
-        cache: Box::new(cache),
-        drafter: Box::new(NoDrafts),
-        prefixes: Prefixes::none(),
-        scheduler: scheduler.map_err(|e| Failure::work("engine_not_started", e))?,
-    })
+impl Start {
+    /// Runs in the engine's thread.
+    fn parts<B: KvKernels>(&self, ops: B) -> Result<Parts<B>, Failure> {
+        let prefixes = self.kept.prefixes(&ops, &self.source, &self.kv)?;
+        let model = load_model(&ops, &self.source, Precision::AsStored)?;
+        let cache = cache(&ops, &model, &self.kv, self.extent)?;
+        let scheduler = Scheduler::new(limits(self.extent), Box::new(FirstCome));
+        let scheduler = scheduler.map_err(|e| Failure::work("engine_not_started", e))?;
+        Ok(Parts {
+            ops,
+            model: Box::new(model),
+            cache: Box::new(cache),
+            drafter: Box::new(NoDrafts),
+            prefixes,
+            scheduler: self.kept.apply(scheduler),
+        })
+    }
 }
 
 /// What an engine over a cache of this size may do.

@@ -10,6 +10,7 @@ mod failure;
 mod info;
 mod memory;
 mod model;
+mod prompt_cache;
 mod run;
 mod tokenize;
 

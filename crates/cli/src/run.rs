@@ -36,7 +36,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .map_err(|e| Failure::work("signals", e))?;
 
-    let running = start(source, &args.device)?;
+    let running = start(source, &args.device, &args.kept)?;
     let request = Request {
         max_tokens: args.sampling.max_tokens,
         stop: text.end.clone(),

@@ -117,7 +117,8 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
     /// Returns whether anybody is left to work for.
     fn take_commands(&mut self) -> bool {
         loop {
-            let idle = self.parts.scheduler.is_idle();
+            let scheduler = &self.parts.scheduler;
+            let idle = scheduler.is_idle() && scheduler.is_settled();
             let command = match self.commands.try_recv() {
                 Err(TryRecvError::Empty) if idle => self.commands.recv().ok(),
                 Err(TryRecvError::Empty) => return true,

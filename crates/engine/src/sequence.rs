@@ -129,11 +129,9 @@ impl Sequence {
         self.committed = committed;
     }
 
-    /// It lost its slot. What it knows is not lost.
+    /// It lost its slot. What it knows and what was guessed is not lost.
     pub(crate) fn pause(&mut self) {
-        (self.committed, self.asked) = (0, 0);
-        self.draft = Draft::default();
-        self.hidden = None;
+        self.committed = 0;
         self.preempted += 1;
     }
 
@@ -188,12 +186,14 @@ impl Sequence {
 
     /// What a drafter gets to know.
     pub(crate) fn call(&self, slot: SlotId, depth: usize, limits: &Limits) -> DraftCall<'_> {
+        // The entries before the last token are those that its state goes with.
+        let hidden = self.hidden.as_deref().filter(|_| self.unread() == 1);
         DraftCall {
             id: self.id,
             sample: self.sample,
             slot,
             known: &self.tokens,
-            hidden: self.hidden.as_deref(),
+            hidden,
             room: self.room(limits),
             depth,
         }

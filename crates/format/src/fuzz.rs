@@ -4,7 +4,8 @@ use lapidary_core::TensorSource;
 
 use crate::bytes::Bytes;
 use crate::folder::{Content, Texts};
-use crate::{Gguf, OpenError};
+use crate::saved::{FIXED, seal};
+use crate::{Gguf, OpenError, decode_head, decode_section, encode_section, head_bytes};
 
 /// Opens the bytes as a GGUF file and, if that succeeds, reads everything in it.
 pub fn gguf(data: &[u8]) {
@@ -32,6 +33,28 @@ pub fn folder(data: &[u8]) {
         for name in content.tensors.names() {
             content.tensors.floats("fuzz", name).expect("an opened source can be read");
         }
+    }
+}
+
+/// Reads the bytes as a saved section, as they are and with digests that fit, and writes the same
+/// bytes again if that succeeds.
+pub fn saved(data: &[u8]) {
+    read_saved(data);
+    let head = head_bytes(data).and_then(|head| usize::try_from(head).ok());
+    if let Some(head) = head.filter(|head| (FIXED..=data.len()).contains(head)) {
+        let mut sealed = data.to_vec();
+        seal(&mut sealed, head);
+        read_saved(&sealed);
+    }
+}
+
+fn read_saved(data: &[u8]) {
+    let binding = data.get(16..24).and_then(|word| word.first_chunk());
+    let binding = binding.map_or(0, |word| u64::from_le_bytes(*word));
+    let head = decode_head(binding, data, data.len() as u64);
+    if let Ok((whole, section)) = decode_section(binding, data) {
+        assert_eq!(head.as_ref(), Ok(&whole), "the head is that of the file");
+        assert_eq!(encode_section(binding, &whole, &section), data);
     }
 }
 

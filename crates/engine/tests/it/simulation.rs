@@ -220,6 +220,12 @@ impl World {
         use lapidary_core::KvCache;
         while let Some(Admission { usable, ways, .. }) = self.scheduler.poll_admission() {
             self.settle();
+            for way in &ways {
+                let (Way::Keep { slot, keep } | Way::Fork { from: slot, keep, .. }) = *way else {
+                    continue;
+                };
+                assert!(keep <= self.cache.committed(slot), "{way:?} promises too much");
+            }
             let Some(&Way::Fresh { slot: fresh }) = ways.last() else { panic!("{ways:?}") };
             let saved =
                 usable.len().checked_sub(self.rng.below(0..3)).map_or(&[][..], |n| &usable[..n]);

@@ -13,5 +13,7 @@ mod mutation;
 mod open;
 mod real_models;
 mod roundtrip;
+mod saved;
+mod saved_folder;
 mod split;
 mod truncation;
