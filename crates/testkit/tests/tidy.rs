@@ -53,7 +53,7 @@ const CRATES: &[Crate] = &[
             "model",
             "text",
         ],
-        theirs: &["clap", "ctrlc", "indicatif", "serde_json"],
+        theirs: &["clap", "ctrlc", "indicatif", "reedline", "serde_json"],
     },
     Crate {
         name: "testkit",

@@ -17,6 +17,8 @@ mod stream;
 
 mod context;
 mod conversation;
+mod dialogue;
+mod dialogue_json;
 mod jinja;
 mod message_json;
 mod normalise;
@@ -33,6 +35,8 @@ pub mod fuzz;
 pub use conversation::{
     Content, Conversation, MediaKind, Message, Part, Role, ToolCall, ToolResponse,
 };
+pub use dialogue::{Dialogue, Fitted, Overflow, Unfit};
+pub use dialogue_json::DialogueError;
 pub use message_json::MessageError;
 pub use normalise::normalise;
 pub use prompt::{Piece, Prompt};
