@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use lapidary_backend_cpu::Isa;
 use lapidary_cache::KvSpec;
+use lapidary_text::Overflow;
 
 use crate::device::DeviceName;
 
@@ -20,6 +21,8 @@ pub(crate) struct Typed {
 pub(crate) enum Command {
     /// Answer one prompt, streamed.
     Run(RunArgs),
+    /// Talk with a model, turn by turn; `/help` lists what can be typed.
+    Chat(ChatArgs),
     /// Show how a text is cut into tokens.
     Tokenize(TokenizeArgs),
     /// Show what a model file holds and how much memory it takes.
@@ -28,6 +31,8 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     /// Measure speed, next to what this machine allows.
     Bench(BenchArgs),
+    /// Show what this machine can do, and whether the built-in model answers as it should.
+    Doctor(DoctorArgs),
 }
 
 /// Which model.
@@ -60,12 +65,25 @@ pub(crate) struct DeviceArgs {
     pub(crate) isa: Option<Isa>,
 }
 
+impl DeviceArgs {
+    /// What they are where nothing is typed.
+    pub(crate) fn untyped() -> Self {
+        #[derive(Parser)]
+        struct Nothing {
+            #[command(flatten)]
+            device: DeviceArgs,
+        }
+        Nothing::parse_from([""; 0]).device
+    }
+}
+
 /// How tokens are chosen.
 #[derive(Args, Debug)]
 pub(crate) struct SamplingArgs {
-    /// Where the settings below start from: greedy, or what the model recommends.
-    #[arg(long, value_name = "greedy|model", default_value = "greedy")]
-    pub(crate) sampling: Preset,
+    /// Where the settings below start from: greedy, or what the model recommends [default: greedy for `run`,
+    /// model for `chat`].
+    #[arg(long, value_name = "greedy|model")]
+    pub(crate) sampling: Option<Preset>,
     /// Most tokens to produce [default: until the text ends].
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) max_tokens: Option<u32>,
@@ -92,6 +110,20 @@ pub(crate) struct SamplingArgs {
     pub(crate) stop: Vec<String>,
 }
 
+/// How a conversation is written down.
+#[derive(Args, Debug)]
+pub(crate) struct TemplateArgs {
+    /// Jinja file to use instead of the model's own chat template.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) chat_template: Option<PathBuf>,
+    /// System text before everything else.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Let the model think first, where its template allows that.
+    #[arg(long)]
+    pub(crate) think: bool,
+}
+
 /// Where sampling settings start from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 pub(crate) enum Preset {
@@ -113,16 +145,49 @@ pub(crate) struct RunArgs {
     /// Read the prompt from a file.
     #[arg(long, value_name = "FILE")]
     pub(crate) prompt_file: Option<PathBuf>,
-    /// System text before the prompt.
-    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
-    pub(crate) system: Option<String>,
-    /// Let the model think first, where its template allows that.
-    #[arg(long, conflicts_with = "raw")]
-    pub(crate) think: bool,
+    #[command(flatten)]
+    pub(crate) template: TemplateArgs,
     /// Continue the prompt as it stands: no chat template, special tokens honoured.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["system", "think", "chat_template"])]
     pub(crate) raw: bool,
     /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ChatArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) template: TemplateArgs,
+    /// When the context is full: ask nothing more, or forget the oldest turns.
+    #[arg(long, value_name = "stop|drop-oldest", default_value = "stop",
+        value_parser = overflow)]
+    pub(crate) overflow: Overflow,
+    /// Go on with a conversation that `/save` wrote.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) load: Option<PathBuf>,
+    /// Functions the model may call: a JSON list, as in OpenAI's `tools`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tools: Option<PathBuf>,
+}
+
+fn overflow(word: &str) -> Result<Overflow, String> {
+    match word {
+        "stop" => Ok(Overflow::Stop),
+        "drop-oldest" => Ok(Overflow::DropOldest),
+        _ => Err(format!("`{word}` is no policy; use stop or drop-oldest")),
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -27,6 +27,8 @@ pub(crate) struct Running {
     /// Of all slots together.
     pub(crate) kv_bytes: KvBytes,
     pub(crate) device: String,
+    /// Tokens that a sequence may have.
+    pub(crate) context: u32,
 }
 
 /// The context a model is given: as asked, or its own up to a default.
@@ -71,7 +73,7 @@ pub(crate) fn start(source: Source, args: &DeviceArgs) -> Result<Running, Failur
     memory::check(&source, &config, args, extent)?;
     let kv_bytes = KvBytes::per_slot(&extent, stored_layers(&config, &args.kv));
     let (engine, device) = run_on(args, Start { source, kv: args.kv.clone(), extent })?;
-    Ok(Running { engine, kv_bytes, device })
+    Ok(Running { engine, kv_bytes, device, context: extent.context })
 }
 
 /// Starts an engine whose parts are made in its own thread.

@@ -3,7 +3,9 @@
 
 mod args;
 mod bench;
+mod chat;
 mod device;
+mod doctor;
 mod engine;
 mod eval;
 mod failure;
@@ -22,10 +24,12 @@ fn main() -> ExitCode {
     let typed = Typed::parse();
     let (outcome, json) = match &typed.command {
         Command::Run(args) => (run::run(args), args.json),
+        Command::Chat(args) => (chat::chat(args), false),
         Command::Tokenize(args) => (tokenize::tokenize(args), args.json),
         Command::Info(args) => (info::info(args), args.json),
         Command::Eval(args) => (eval::eval(args), args.json),
         Command::Bench(args) => (bench::bench(args), args.json),
+        Command::Doctor(args) => (doctor::doctor(args), args.json),
     };
     ExitCode::from(outcome.unwrap_or_else(|failure| failure.report(json)))
 }

@@ -48,9 +48,18 @@ pub(crate) fn check(
 }
 
 /// Memory that can be had without pushing others out, where the system tells.
-fn free_bytes() -> Option<u64> {
+pub(crate) fn free_bytes() -> Option<u64> {
+    told("MemAvailable:")
+}
+
+/// All memory of the machine, where the system tells.
+pub(crate) fn all_bytes() -> Option<u64> {
+    told("MemTotal:")
+}
+
+fn told(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kilobytes * 1024)
 }

@@ -7,13 +7,14 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use lapidary_core::TokenId;
-use lapidary_engine::{Event, Finish, Request, Sampling};
+use lapidary_engine::{Event, Finish, Request, Sampling, Ticket};
+use lapidary_format::Source;
 use lapidary_text::{
     Control, Conversation, Message, Reply, Role, StopStrings, TextStream, ToolCall, normalise,
 };
 use serde_json::{Value, json};
 
-use crate::args::{Preset, RunArgs, SamplingArgs};
+use crate::args::{Preset, RunArgs, SamplingArgs, TemplateArgs};
 use crate::engine::{Running, start};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::model::{Recommended, Text, find};
@@ -26,10 +27,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     let stop = stop.map_err(|e| Failure::usage("stop", e))?;
     let prompt = prompt_text(args)?;
     let source = find(args.model.model.as_deref())?;
-    let text = Text::of(&source)?;
+    let text = Text::with_template(&source, args.template.chat_template.as_deref())?;
     let prompt = prompt_tokens(args, &text, prompt)?;
-    let sampling = sampling(&args.sampling, &Recommended::of(&source), &text);
-    sampling.check().map_err(|e| Failure::usage("sampling", e))?;
+    let sampling = sampling(&args.sampling, Preset::Greedy, &source, &text)?;
 
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = interrupted.clone();
@@ -78,21 +78,24 @@ fn prompt_tokens(args: &RunArgs, text: &Text, prompt: String) -> Result<Vec<Toke
     if args.raw {
         return Ok(text.tokenizer.with_bos(&text.tokenizer.encode(&prompt, Control::Honour)));
     }
-    let Some(template) = &text.template else {
-        let message = "the model has no chat template; use --raw to continue the prompt as it is";
-        return Err(Failure::work("no_template", message));
-    };
-    let system = args.system.iter().map(|system| Message::new(Role::System, system.clone()));
+    let TemplateArgs { system, think, .. } = &args.template;
+    let system = system.iter().map(|system| Message::new(Role::System, system.clone()));
     let messages = system.chain([Message::new(Role::User, prompt)]).collect();
-    let mut chat = Conversation { enable_thinking: args.think, ..Conversation::new(messages) };
-    chat.add_generation_prompt = true;
+    let mut chat = Conversation { enable_thinking: *think, ..Conversation::new(messages) };
     normalise(&mut chat);
-    let rendered = template.render(&chat).map_err(|e| Failure::work("template", e))?;
+    let rendered = text.template()?.render(&chat).map_err(|e| Failure::work("template", e))?;
     Ok(rendered.encode(&text.tokenizer))
 }
 
-fn sampling(args: &SamplingArgs, recommended: &Recommended, text: &Text) -> Sampling {
-    let start = match args.sampling {
+/// The settings that were typed, over those of `preset` unless another was typed too.
+pub(crate) fn sampling(
+    args: &SamplingArgs,
+    preset: Preset,
+    source: &Source,
+    text: &Text,
+) -> Result<Sampling, Failure> {
+    let recommended = Recommended::of(source);
+    let start = match args.sampling.unwrap_or(preset) {
         Preset::Greedy => Sampling::default(),
         Preset::Model => Sampling {
             temperature: recommended.temperature,
@@ -101,7 +104,7 @@ fn sampling(args: &SamplingArgs, recommended: &Recommended, text: &Text) -> Samp
             ..Sampling::default()
         },
     };
-    Sampling {
+    let sampling = Sampling {
         seed: args.seed,
         temperature: args.temp.unwrap_or(start.temperature),
         top_k: args.top_k.unwrap_or(start.top_k),
@@ -110,7 +113,9 @@ fn sampling(args: &SamplingArgs, recommended: &Recommended, text: &Text) -> Samp
         repeat_penalty: args.repeat_penalty.unwrap_or(start.repeat_penalty),
         suppress: text.suppress.clone(),
         ..start
-    }
+    };
+    sampling.check().map_err(|e| Failure::usage("sampling", e))?;
+    Ok(sampling)
 }
 
 /// What came of a prompt.
@@ -146,12 +151,7 @@ fn answer(
         total: Duration::ZERO,
     };
     let mut stream = TextStream::default();
-    while !interrupted.load(Ordering::Relaxed) {
-        let event = match ticket.next_within(PATIENCE) {
-            Poll::Pending => continue,
-            Poll::Ready(None) => break,
-            Poll::Ready(Some(event)) => event,
-        };
+    while let Some(event) = next_event(&mut ticket, interrupted) {
         match event {
             Event::Warm { tokens, .. } => answer.cached = tokens,
             Event::Token { token, .. } => {
@@ -178,6 +178,16 @@ fn answer(
         answer.show(&stop.finish(), quiet)?;
     }
     Ok(answer)
+}
+
+/// What happens next, or nothing once all is over or Ctrl-C was pressed.
+pub(crate) fn next_event(ticket: &mut Ticket, interrupted: &AtomicBool) -> Option<Event> {
+    while !interrupted.load(Ordering::Relaxed) {
+        if let Poll::Ready(event) = ticket.next_within(PATIENCE) {
+            return event;
+        }
+    }
+    None
 }
 
 impl Answer {
@@ -232,6 +242,6 @@ impl Answer {
 }
 
 /// Tokens per second; zero where nothing was timed.
-fn rate(tokens: usize, time: Duration) -> f64 {
+pub(crate) fn rate(tokens: usize, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
 }

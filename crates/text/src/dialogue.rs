@@ -69,7 +69,8 @@ impl Dialogue {
     /// The model has answered.
     pub fn answer(&mut self, reply: Reply) {
         let first = self.calls() + 1;
-        let name = |(id, call): (usize, ToolCall)| ToolCall { id: Some(format!("call_{id}")), ..call };
+        let name =
+            |(id, call): (usize, ToolCall)| ToolCall { id: Some(format!("call_{id}")), ..call };
         let message = Message {
             content: (!reply.content.is_empty()).then_some(Content::Text(reply.content)),
             reasoning: (!reply.reasoning.is_empty()).then_some(reply.reasoning),
