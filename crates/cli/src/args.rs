@@ -1,5 +1,6 @@
 //! What can be typed. Nothing here touches the world.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -55,7 +56,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "SPEC", default_value_t = KvSpec::default())]
     pub(crate) kv: KvSpec,
     /// Tokens that prompt and text may have together [default: the model's, at most 8192].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) ctx: Option<u32>,
     /// Threads [default: as many as this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -85,25 +86,25 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "greedy|model")]
     pub(crate) sampling: Option<Preset>,
     /// Most tokens to produce [default: until the text ends].
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) max_tokens: Option<u32>,
     /// Same seed, same text.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) seed: u64,
     /// 0 takes the likeliest token, 1 draws from the model's own distribution.
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) temp: Option<f32>,
     /// Keep only the N likeliest tokens; 0 keeps all.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) top_k: Option<usize>,
     /// Keep the likeliest tokens that make up this probability.
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub(crate) top_p: Option<f32>,
     /// Drop tokens less likely than this part of the likeliest.
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub(crate) min_p: Option<f32>,
     /// Make recent tokens less likely; 1 changes nothing.
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) repeat_penalty: Option<f32>,
     /// End the text before this string (repeatable).
     #[arg(long, value_name = "TEXT")]
@@ -235,7 +236,7 @@ pub(crate) struct EvalArgs {
     pub(crate) kld: Option<PathBuf>,
     /// Compare at most this many windows [default: all that the text fills].
     #[arg(long, value_name = "N")]
-    pub(crate) windows: Option<usize>,
+    pub(crate) windows: Option<NonZeroUsize>,
     /// The cache to compare with.
     #[arg(long, value_name = "SPEC", default_value_t = KvSpec::default())]
     pub(crate) against: KvSpec,
@@ -267,7 +268,7 @@ pub(crate) struct BenchArgs {
     pub(crate) shape: Option<String>,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
-    /// Prompt lengths to time.
+    /// Prompt lengths to time; 0 for none.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [512])]
     pub(crate) prefill: Vec<u32>,
     /// Tokens to decode per measurement; 0 for none.
@@ -281,7 +282,8 @@ pub(crate) struct BenchArgs {
         value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: Vec<u32>,
     /// How often each is timed, after one run that is not.
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeats: u32,
     /// Print one JSON object.
     #[arg(long)]

@@ -9,16 +9,15 @@ mod session;
 
 use std::io::IsTerminal;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use lapidary_text::{Dialogue, StopStrings};
 use serde_json::Value;
 
 use crate::args::{ChatArgs, Preset};
 use crate::engine::start;
-use crate::failure::{Failure, INTERRUPTED};
-use crate::model::{Text, find};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::model::{Feature, Text, find, noticed};
 use crate::run::sampling;
 use editor::Editor;
 use lines::{Lines, Read};
@@ -32,12 +31,20 @@ pub(crate) fn chat(args: &ChatArgs) -> Result<u8, Failure> {
     let source = find(args.model.model.as_deref())?;
     let text = Text::with_template(&source, args.template.chat_template.as_deref())?;
     let template = text.template()?;
+    if dialogue.think {
+        noticed(template, Feature::Thinking)?;
+    }
+    if !dialogue.tools.is_empty() {
+        noticed(template, Feature::Tools(&dialogue.tools))?;
+    }
     let sampling = sampling(&args.sampling, Preset::Model, &source, &text)?;
     let settings =
         Settings { sampling, max_tokens: args.sampling.max_tokens, stop, overflow: args.overflow };
     let interrupt = Interrupt::listen()?;
     let running = start(source, &args.device)?;
-    let screen = Screen::new(std::io::stdout().is_terminal());
+    let out = std::io::stdout();
+    let ansi = out.is_terminal();
+    let screen = Screen::new(out, ansi);
     let session = Session::new(&running, &text, template, settings, dialogue, screen);
     let at_terminal = std::io::stdin().is_terminal();
     let lines = if at_terminal { Lines::Typed(Editor::new()) } else { Lines::piped() };
@@ -87,37 +94,6 @@ fn converse(
             }
             Err(Trouble::Fatal(failure)) => return Err(failure),
         }
-    }
-}
-
-/// Ctrl-C: stops an answer while there is one, else the program.
-struct Interrupt {
-    answering: Arc<AtomicBool>,
-    pressed: Arc<AtomicBool>,
-}
-
-impl Interrupt {
-    fn listen() -> Result<Self, Failure> {
-        let interrupt = Self { answering: Arc::default(), pressed: Arc::default() };
-        let (answering, pressed) = (interrupt.answering.clone(), interrupt.pressed.clone());
-        let handler = move || {
-            if answering.load(Ordering::Relaxed) {
-                pressed.store(true, Ordering::Relaxed);
-            } else {
-                std::process::exit(i32::from(INTERRUPTED));
-            }
-        };
-        ctrlc::set_handler(handler).map_err(|e| Failure::work("signals", e))?;
-        Ok(interrupt)
-    }
-
-    /// Runs work that looks at whether Ctrl-C was pressed since it began.
-    fn during<T>(&self, work: impl FnOnce(&AtomicBool) -> T) -> T {
-        self.pressed.store(false, Ordering::Relaxed);
-        self.answering.store(true, Ordering::Relaxed);
-        let done = work(&self.pressed);
-        self.answering.store(false, Ordering::Relaxed);
-        done
     }
 }
 

@@ -127,7 +127,8 @@ fn print(report: &Value) {
     let cpu = &report["cpu"];
     println!("lapidary      {}, {}", text(&report["version"]), text(&report["system"]));
     println!("processor     {}", text(&cpu["model"]));
-    println!("cores         {} allowed, {} in all", cpu["cores_allowed"], cpu["cores"]);
+    let cores = cpu["cores"].as_u64().map_or_else(String::new, |all| format!(", {all} in all"));
+    println!("cores         {} allowed{cores}", cpu["cores_allowed"]);
     let isas: Vec<_> = cpu["instruction_sets"].as_array().into_iter().flatten().map(text).collect();
     println!("instructions  {}; kernels use {}", isas.join(", "), text(&cpu["kernels"]));
     let (read, multiply) = (giga(&cpu["read_bytes_per_s"]), giga(&cpu["multiply_ops_per_s"]));

@@ -44,6 +44,19 @@ pub(crate) fn context(asked: Option<u32>, config: &Config) -> Result<u32, Failur
     }
 }
 
+/// Refuses a regime for layers that the model does not have.
+pub(crate) fn check_layers(kv: &KvSpec, config: &Config) -> Result<(), Failure> {
+    let layers = config.layers.len();
+    match kv.last_named().filter(|last| last.index() >= layers) {
+        None => Ok(()),
+        Some(last) => {
+            let (last, most) = (last.0, layers - 1);
+            let message = format!("--kv names layer {last}; this model has layers 0 to {most}");
+            Err(Failure::usage("kv", message))
+        }
+    }
+}
+
 /// How much a cache for one sequence of this context holds.
 pub(crate) fn extent(context: u32) -> Extent {
     Extent { slots: 1, context, burst: context.min(STEP_ROWS as u32) }
@@ -69,6 +82,7 @@ pub(crate) fn stored_layers(
 /// Loads the model and starts an engine for one sequence.
 pub(crate) fn start(source: Source, args: &DeviceArgs) -> Result<Running, Failure> {
     let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
+    check_layers(&args.kv, &config)?;
     let extent = extent(context(args.ctx, &config)?);
     memory::check(&source, &config, args, extent)?;
     let kv_bytes = KvBytes::per_slot(&extent, stored_layers(&config, &args.kv));

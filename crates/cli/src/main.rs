@@ -1,6 +1,9 @@
 //! The command line: what was typed becomes values, values become an engine.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod output;
+
 mod args;
 mod bench;
 mod chat;
@@ -10,10 +13,12 @@ mod engine;
 mod eval;
 mod failure;
 mod info;
+mod interrupt;
 mod memory;
 mod model;
 mod run;
 mod tokenize;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -21,7 +26,10 @@ use args::{Command, Typed};
 use clap::Parser;
 
 fn main() -> ExitCode {
-    let typed = Typed::parse();
+    let typed = match Typed::try_parse() {
+        Ok(typed) => typed,
+        Err(error) => return usage::explain(&error),
+    };
     let (outcome, json) = match &typed.command {
         Command::Run(args) => (run::run(args), args.json),
         Command::Chat(args) => (chat::chat(args), false),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use lapidary_core::{TensorSource, TokenId, Value};
 use lapidary_format::{Folder, Gguf, Source, json, open};
-use lapidary_text::{ChatTemplate, Tokenizer};
+use lapidary_text::{ChatTemplate, Conversation, Message, Role, Tokenizer};
 
 use crate::failure::Failure;
 
@@ -46,13 +46,17 @@ impl Text {
     pub(crate) fn with_template(source: &Source, file: Option<&Path>) -> Result<Self, Failure> {
         let read = |path: &Path| {
             let text = std::fs::read_to_string(path);
-            text.map_err(|e| Failure::work("template", format!("{}: {e}", path.display())))
+            let failed = |e| Failure::work("template", format!("{}: {e}", path.display()));
+            let source = text.map_err(failed)?;
+            Ok(Written { source, origin: path.display().to_string() })
         };
         let given = file.map(read).transpose()?;
-        match source {
-            Source::Gguf(gguf) => Self::of_gguf(gguf.meta(), given),
-            Source::Folder(folder) => Self::of_folder(folder, given),
-        }
+        let mut found = match source {
+            Source::Gguf(gguf) => Found::in_gguf(gguf)?,
+            Source::Folder(folder) => Found::in_folder(folder)?,
+        };
+        found.template = given.or(found.template);
+        found.into_text()
     }
 
     /// The chat template. Says so on standard error where the model brings none and its family's
@@ -69,22 +73,45 @@ impl Text {
             Failure::work("no_template", message)
         })
     }
+}
 
-    fn of_gguf(meta: &Value, given: Option<String>) -> Result<Self, Failure> {
-        let tokenizer = Tokenizer::from_metadata(meta).map_err(unusable_text)?;
+/// What a model's files say about text.
+struct Found {
+    tokenizer: Tokenizer,
+    template: Option<Written>,
+    /// Whether the model is a Gemma 3, whose format is known.
+    gemma_3: bool,
+    /// Ids that end a text.
+    end: Vec<i64>,
+    suppress: Vec<i64>,
+}
+
+/// A chat template's text and where it was found.
+struct Written {
+    source: String,
+    origin: String,
+}
+
+impl Found {
+    fn in_gguf(gguf: &Gguf) -> Result<Self, Failure> {
+        let (meta, origin) = (gguf.meta(), gguf.origin());
         let own = meta.get("tokenizer.chat_template").and_then(Value::as_str);
-        let template = given.or_else(|| own.map(str::to_owned));
         let suppress = meta.get("tokenizer.ggml.suppress_tokens").and_then(Value::to_ints);
-        let end = ids(meta, "tokenizer.ggml.eot_token_id");
-        let gemma_3 = is(meta, "general.architecture", &["gemma3"]);
-        Self::with(tokenizer, template, gemma_3, &end, suppress.unwrap_or_default())
+        Ok(Self {
+            tokenizer: Tokenizer::from_metadata(meta).map_err(|e| unusable(origin, e))?,
+            template: own.map(|own| Written { source: own.to_owned(), origin: origin.to_owned() }),
+            gemma_3: is(meta, "general.architecture", &["gemma3"]),
+            end: ids(meta, "tokenizer.ggml.eot_token_id"),
+            suppress: suppress.unwrap_or_default(),
+        })
     }
 
-    fn of_folder(folder: &Folder, given: Option<String>) -> Result<Self, Failure> {
+    fn in_folder(folder: &Folder) -> Result<Self, Failure> {
+        let origin = folder.origin();
         let read = |name| folder.text(name).map_err(|e| Failure::work("model_unreadable", e));
         let side = |name| match read(name)? {
             Some(text) => json(&text).map_err(|e| {
-                Failure::work("model_unreadable", format!("{name} of {}: {e}", folder.origin()))
+                Failure::work("model_unreadable", format!("{origin}/{name}: the text {e}"))
             }),
             None => Ok(Value::Null),
         };
@@ -92,36 +119,34 @@ impl Text {
         let generation = side("generation_config.json")?;
         let special = |key| special_text(&tokens, key);
         let missing = || {
-            let origin = folder.origin();
             Failure::work("no_tokenizer", format!("{origin} has no tokenizer.json; copy it there"))
         };
         let vocabulary = read("tokenizer.json")?.ok_or_else(missing)?;
         let bos = special("bos_token").unwrap_or_else(|| "<bos>".into());
         let eos = special("eos_token").unwrap_or_else(|| "<eos>".into());
-        let tokenizer = Tokenizer::from_json(&vocabulary, &bos, &eos).map_err(unusable_text)?;
-        let own = || match read("chat_template.jinja")? {
-            Some(template) => Ok(Some(template)),
-            None => Ok(tokens.get("chat_template").and_then(Value::as_str).map(str::to_owned)),
+        let template = match read("chat_template.jinja")? {
+            Some(template) => Some(template),
+            None => tokens.get("chat_template").and_then(Value::as_str).map(str::to_owned),
         };
-        let template = given.map_or_else(own, |given| Ok(Some(given)))?;
-        let end = [ids(folder.meta(), "eos_token_id"), ids(&generation, "eos_token_id")].concat();
-        let suppress = ids(&generation, "suppress_tokens");
-        let gemma_3 = is(folder.meta(), "model_type", &["gemma3", "gemma3_text"]);
-        Self::with(tokenizer, template, gemma_3, &end, suppress)
+        Ok(Self {
+            tokenizer: Tokenizer::from_json(&vocabulary, &bos, &eos)
+                .map_err(|e| unusable(origin, e))?,
+            template: template.map(|source| Written { source, origin: origin.to_owned() }),
+            gemma_3: is(folder.meta(), "model_type", &["gemma3", "gemma3_text"]),
+            end: [ids(folder.meta(), "eos_token_id"), ids(&generation, "eos_token_id")].concat(),
+            suppress: ids(&generation, "suppress_tokens"),
+        })
     }
 
-    fn with(
-        tokenizer: Tokenizer,
-        template: Option<String>,
-        gemma_3: bool,
-        end: &[i64],
-        suppress: Vec<i64>,
-    ) -> Result<Self, Failure> {
+    fn into_text(self) -> Result<Text, Failure> {
+        let Self { tokenizer, template, gemma_3, end, suppress } = self;
         let template_assumed = template.is_none() && gemma_3;
-        let assumed = template_assumed.then_some(ChatTemplate::GEMMA_3);
-        let template = template.as_deref().or(assumed);
-        let template = template.map(|source| ChatTemplate::new(source, tokenizer.specials()));
-        let template = template.transpose().map_err(unusable_text)?;
+        let template = template.or_else(|| template_assumed.then(Written::gemma_3));
+        let template = template.map(|Written { source, origin }| {
+            let template = ChatTemplate::new(&source, tokenizer.specials());
+            template.map_err(|e| unusable(&origin, e))
+        });
+        let template = template.transpose()?;
         let known = |id: &i64| u32::try_from(*id).ok().map(TokenId);
         let turn_ends = TURN_ENDS.iter().filter_map(|end| tokenizer.specials().token(end));
         let mut end: Vec<_> = end.iter().filter_map(known).chain(turn_ends).collect();
@@ -129,8 +154,44 @@ impl Text {
         end.sort_unstable();
         end.dedup();
         let suppress = suppress.iter().filter_map(known).collect();
-        Ok(Self { tokenizer, template, template_assumed, end, suppress })
+        Ok(Text { tokenizer, template, template_assumed, end, suppress })
     }
+}
+
+impl Written {
+    fn gemma_3() -> Self {
+        Self { source: ChatTemplate::GEMMA_3.to_owned(), origin: "Gemma 3".to_owned() }
+    }
+}
+
+/// Something that templates may or may not know how to ask for.
+pub(crate) enum Feature<'a> {
+    Thinking,
+    Tools(&'a [serde_json::Value]),
+}
+
+/// Refuses what a template would pass over in silence.
+pub(crate) fn noticed(template: &ChatTemplate, feature: Feature<'_>) -> Result<(), Failure> {
+    let plain = Conversation::new(vec![Message::new(Role::User, "hello")]);
+    let mut changed = plain.clone();
+    let what = match feature {
+        Feature::Thinking => {
+            changed.enable_thinking = true;
+            "thinking"
+        }
+        Feature::Tools(tools) => {
+            changed.tools = tools.to_vec();
+            "tools"
+        }
+    };
+    let rendered = |chat| template.render(chat).map_err(|e| Failure::work("template", e));
+    if rendered(&plain)? == rendered(&changed)? {
+        let message = format!(
+            "the model's chat template knows no {what}; leave it out, or give another with --chat-template"
+        );
+        return Err(Failure::usage("template", message));
+    }
+    Ok(())
 }
 
 /// Whether a name in the metadata is one of `names`.
@@ -138,8 +199,8 @@ fn is(meta: &Value, key: &str, names: &[&str]) -> bool {
     meta.get(key).and_then(Value::as_str).is_some_and(|found| names.contains(&found))
 }
 
-fn unusable_text(error: impl std::fmt::Display) -> Failure {
-    Failure::work("text_unusable", error)
+fn unusable(origin: &str, error: impl std::fmt::Display) -> Failure {
+    Failure::work("text_unusable", format!("{origin}: {error}"))
 }
 
 /// A special token's text: plain, or inside an object's `content`.

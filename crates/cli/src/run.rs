@@ -1,7 +1,6 @@
 //! `lapidary run`: one answer, streamed.
 
-use std::io::{Read, Write};
-use std::sync::Arc;
+use std::io::{IsTerminal, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -17,7 +16,8 @@ use serde_json::{Value, json};
 use crate::args::{Preset, RunArgs, SamplingArgs, TemplateArgs};
 use crate::engine::{Running, start};
 use crate::failure::{Failure, INTERRUPTED};
-use crate::model::{Recommended, Text, find};
+use crate::interrupt::Interrupt;
+use crate::model::{Feature, Recommended, Text, find, noticed};
 
 /// How often a wait for the next token looks for Ctrl-C.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -31,11 +31,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     let prompt = prompt_tokens(args, &text, prompt)?;
     let sampling = sampling(&args.sampling, Preset::Greedy, &source, &text)?;
 
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = interrupted.clone();
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
-        .map_err(|e| Failure::work("signals", e))?;
-
+    let interrupt = Interrupt::listen()?;
     let running = start(source, &args.device)?;
     let request = Request {
         max_tokens: args.sampling.max_tokens,
@@ -43,7 +39,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
         sampling,
         ..Request::new(running.engine.next_id(), prompt.clone())
     };
-    let answer = answer(&running, request, &text, stop, args.json, &interrupted)?;
+    let answer =
+        interrupt.during(|pressed| answer(&running, request, &text, stop, args.json, pressed))?;
     if args.json {
         println!("{}", answer.report(&running, &text, &prompt, args));
     } else {
@@ -67,6 +64,9 @@ fn prompt_text(args: &RunArgs) -> Result<String, Failure> {
 
 /// All of standard input, without the newline that ends its last line.
 pub(crate) fn standard_input() -> Result<String, Failure> {
+    if std::io::stdin().is_terminal() {
+        eprintln!("note: reading from the terminal; Ctrl-D ends the text");
+    }
     let mut text = String::new();
     let read = std::io::stdin().read_to_string(&mut text);
     read.map_err(|e| Failure::work("prompt", format!("standard input: {e}")))?;
@@ -78,12 +78,20 @@ fn prompt_tokens(args: &RunArgs, text: &Text, prompt: String) -> Result<Vec<Toke
     if args.raw {
         return Ok(text.tokenizer.with_bos(&text.tokenizer.encode(&prompt, Control::Honour)));
     }
+    if prompt.is_empty() {
+        let message = "the prompt is empty; give it as an argument, in a file or on standard input";
+        return Err(Failure::usage("prompt", message));
+    }
     let TemplateArgs { system, think, .. } = &args.template;
     let system = system.iter().map(|system| Message::new(Role::System, system.clone()));
     let messages = system.chain([Message::new(Role::User, prompt)]).collect();
     let mut chat = Conversation { enable_thinking: *think, ..Conversation::new(messages) };
     normalise(&mut chat);
-    let rendered = text.template()?.render(&chat).map_err(|e| Failure::work("template", e))?;
+    let template = text.template()?;
+    if *think {
+        noticed(template, Feature::Thinking)?;
+    }
+    let rendered = template.render(&chat).map_err(|e| Failure::work("template", e))?;
     Ok(rendered.encode(&text.tokenizer))
 }
 

@@ -1,5 +1,6 @@
 //! Hearing one answer: tokens become voices, voices appear on the screen.
 
+use std::io::Write;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -34,11 +35,11 @@ pub(super) enum Ended {
 }
 
 /// Listens to the end, showing everything as it comes.
-pub(super) fn hear(
+pub(super) fn hear<W: Write>(
     mut ticket: Ticket,
     tokenizer: &Tokenizer,
     stop: StopStrings,
-    screen: &mut Screen,
+    screen: &mut Screen<W>,
     pressed: &AtomicBool,
 ) -> Result<Heard, Failure> {
     let began = Instant::now();
@@ -103,7 +104,7 @@ impl<'a> Ear<'a> {
         }
     }
 
-    fn hear(&mut self, token: TokenId, screen: &mut Screen) -> Result<(), Failure> {
+    fn hear<W: Write>(&mut self, token: TokenId, screen: &mut Screen<W>) -> Result<(), Failure> {
         self.tokens.push(token);
         if self.close == Some(token) {
             (self.voice, self.close) = (Voice::Answer, None);
@@ -141,7 +142,7 @@ impl<'a> Ear<'a> {
         thought
     }
 
-    fn answer(&mut self, text: &str, screen: &mut Screen) -> Result<(), Failure> {
+    fn answer<W: Write>(&mut self, text: &str, screen: &mut Screen<W>) -> Result<(), Failure> {
         let passed = self.stop.push(text);
         self.stopped = passed.stopped.is_some();
         self.said.push_str(&passed.text);
@@ -150,7 +151,7 @@ impl<'a> Ear<'a> {
 
     /// What was held back is said, and the whole is taken apart. A thought that was broken off is
     /// still a thought.
-    fn finish(mut self, screen: &mut Screen) -> Result<Reply, Failure> {
+    fn finish<W: Write>(mut self, screen: &mut Screen<W>) -> Result<Reply, Failure> {
         let rest = std::mem::take(&mut self.stream).finish();
         if self.voice == Voice::Answer && !self.stopped {
             self.answer(&rest, screen)?;
@@ -168,5 +169,66 @@ impl<'a> Ear<'a> {
             reply.content = self.said;
         }
         Ok(reply)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lapidary_text::Control;
+
+    use super::*;
+    use crate::model::{Text, find};
+
+    /// What is shown of an answer, and what is taken from it.
+    fn heard(written: &str, stop: &[&str], ansi: bool) -> (String, Reply) {
+        let source = find(None).unwrap_or_else(|e| panic!("{e}"));
+        let text = Text::of(&source).unwrap_or_else(|e| panic!("{e}"));
+        let stop = StopStrings::new(stop.iter().map(|s| (*s).to_owned()).collect());
+        let mut ear = Ear::new(&text.tokenizer, stop.expect("none is empty"));
+        let mut shown = Vec::new();
+        let mut screen = Screen::new(&mut shown, ansi);
+        let done = text
+            .tokenizer
+            .encode(written, Control::Honour)
+            .into_iter()
+            .try_for_each(|t| if ear.stopped { Ok(()) } else { ear.hear(t, &mut screen) });
+        done.unwrap_or_else(|e| panic!("{e}"));
+        let reply = ear.finish(&mut screen).unwrap_or_else(|e| panic!("{e}"));
+        screen.end().unwrap_or_else(|e| panic!("{e}"));
+        (String::from_utf8(shown).expect("it is text"), reply)
+    }
+
+    const WHOLE: &str =
+        "<|channel>thought\nHm, well.\n<channel|>It is.<|tool_call>call:f{a:1}<tool_call|>";
+
+    #[test]
+    fn thoughts_are_dim_at_a_terminal_and_plain_elsewhere() {
+        assert_eq!(heard(WHOLE, &[], true).0, "\x1b[2mHm, well.\n\x1b[0mIt is.\n");
+        let (shown, reply) = heard(WHOLE, &[], false);
+        assert_eq!(shown, "Hm, well.\nIt is.\n");
+        assert_eq!((reply.reasoning.as_str(), reply.content.as_str()), ("Hm, well.", "It is."));
+        assert_eq!(reply.tool_calls.len(), 1);
+    }
+
+    #[test]
+    fn an_answer_that_only_talks_about_thoughts_is_no_thought() {
+        let (shown, reply) = heard("the word thought", &[], true);
+        assert_eq!(
+            (shown.as_str(), reply.content.as_str()),
+            ("the word thought\n", "the word thought")
+        );
+    }
+
+    #[test]
+    fn a_thought_that_is_broken_off_is_dim_and_no_answer() {
+        let (shown, reply) = heard("<|channel>thought\nHm", &[], true);
+        assert_eq!(shown, "\x1b[2mHm\n\x1b[0m");
+        assert_eq!((reply.reasoning.as_str(), reply.content.as_str()), ("Hm", ""));
+    }
+
+    #[test]
+    fn a_stop_string_ends_the_answer_but_not_the_thought() {
+        let (shown, reply) = heard(WHOLE, &["well", " is"], false);
+        assert_eq!((shown.as_str(), reply.content.as_str()), ("Hm, well.\nIt\n", "It"));
     }
 }

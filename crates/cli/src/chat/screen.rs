@@ -15,8 +15,9 @@ pub(super) enum Voice {
     Call,
 }
 
-/// Standard output, as a conversation uses it.
-pub(super) struct Screen {
+/// Where a conversation is shown: standard output, or whatever a test gives.
+pub(super) struct Screen<W = io::Stdout> {
+    out: W,
     /// Whether escape codes mean something there.
     ansi: bool,
     voice: Voice,
@@ -27,9 +28,9 @@ pub(super) struct Screen {
 const DIM: &str = "\x1b[2m";
 const PLAIN: &str = "\x1b[0m";
 
-impl Screen {
-    pub(super) fn new(ansi: bool) -> Self {
-        Self { ansi, voice: Voice::Answer, fresh: true }
+impl<W: Write> Screen<W> {
+    pub(super) fn new(out: W, ansi: bool) -> Self {
+        Self { out, ansi, voice: Voice::Answer, fresh: true }
     }
 
     /// Shows what a voice says as it says it.
@@ -65,24 +66,29 @@ impl Screen {
     }
 
     fn dim(&mut self, dim: bool) -> Result<(), Failure> {
-        if self.ansi { print(if dim { DIM } else { PLAIN }) } else { Ok(()) }
+        if self.ansi { self.print(if dim { DIM } else { PLAIN }) } else { Ok(()) }
     }
 
     fn write(&mut self, text: &str) -> Result<(), Failure> {
         if let Some(last) = text.chars().next_back() {
             self.fresh = last == '\n';
         }
-        print(text)
+        self.print(text)
     }
-}
 
-fn print(text: &str) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(|e| Failure::work("output", format!("standard output: {e}")))
+    fn print(&mut self, text: &str) -> Result<(), Failure> {
+        let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+        written.map_err(|e| Failure::work("output", format!("standard output: {e}")))
+    }
 }
 
 /// Something about the conversation rather than in it.
 pub(super) fn remark(text: &str) {
     eprintln!("({text})");
+}
+
+/// A number of things, in words that agree.
+pub(super) fn count(number: usize, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{plural}")
 }

@@ -6,17 +6,15 @@ use std::time::Duration;
 
 use lapidary_core::TokenId;
 use lapidary_engine::{Request, Sampling};
-use lapidary_text::{
-    ChatTemplate, Conversation, Dialogue, Fitted, Message, Overflow, Role, StopStrings, Unfit,
-};
+use lapidary_text::{ChatTemplate, Conversation, Dialogue, Fitted, Overflow, StopStrings, Unfit};
 
 use super::answer::{Ended, Heard, hear};
 use super::command::{Command, HELP, Typed};
-use super::screen::{Screen, remark};
+use super::screen::{Screen, count, remark};
 use super::{read_json, read_tools};
 use crate::engine::Running;
 use crate::failure::Failure;
-use crate::model::Text;
+use crate::model::{Feature, Text, noticed};
 use crate::run::rate;
 
 /// How answers are made.
@@ -58,6 +56,11 @@ impl From<Failure> for Trouble {
     fn from(failure: Failure) -> Self {
         Self::Fatal(failure)
     }
+}
+
+/// A failure that a conversation survives.
+fn told(failure: Failure) -> Trouble {
+    Trouble::Told(failure.message)
 }
 
 /// The last answer in numbers.
@@ -145,29 +148,17 @@ impl<'a> Session<'a> {
     }
 
     fn think(&mut self, think: bool) -> Result<(), Trouble> {
-        self.noticed(|chat| chat.enable_thinking = true, "thinking")?;
+        noticed(self.template, Feature::Thinking).map_err(told)?;
         self.dialogue.think = think;
         Ok(())
     }
 
     fn tools(&mut self, file: Option<&Path>) -> Result<(), Trouble> {
         let tools = file.map_or_else(|| Ok(Vec::new()), read_tools).map_err(Trouble::Told)?;
-        if let Some(tool) = tools.first() {
-            self.noticed(|chat| chat.tools = vec![tool.clone()], "tools")?;
+        if !tools.is_empty() {
+            noticed(self.template, Feature::Tools(&tools)).map_err(told)?;
         }
         self.dialogue.tools = tools;
-        Ok(())
-    }
-
-    /// Refuses what the template would pass over in silence.
-    fn noticed(&self, change: impl Fn(&mut Conversation), what: &str) -> Result<(), Trouble> {
-        let plain = Conversation::new(vec![Message::new(Role::User, "hello")]);
-        let mut changed = plain.clone();
-        change(&mut changed);
-        let rendered = |chat| self.template.render(chat).map_err(|e| Trouble::Told(e.to_string()));
-        if rendered(&plain)? == rendered(&changed)? {
-            return Err(Trouble::Told(format!("the chat template of this model knows no {what}")));
-        }
         Ok(())
     }
 
@@ -184,7 +175,7 @@ impl<'a> Session<'a> {
         let text = format!("{:#}\n", self.dialogue.to_json());
         let told = |e| Trouble::Told(format!("{}: {e}", file.display()));
         std::fs::write(file, text).map_err(told)?;
-        remark(&format!("saved {} turns to {}", self.dialogue.turns(), file.display()));
+        remark(&format!("saved {} to {}", count(self.dialogue.turns(), "turn"), file.display()));
         Ok(())
     }
 
@@ -194,7 +185,7 @@ impl<'a> Session<'a> {
         let mut loaded = Dialogue::from_json(&value).map_err(told)?;
         loaded.think = self.dialogue.think;
         self.dialogue = loaded;
-        remark(&format!("loaded {} turns from {}", self.dialogue.turns(), file.display()));
+        remark(&format!("loaded {} from {}", count(self.dialogue.turns(), "turn"), file.display()));
         Ok(())
     }
 
@@ -208,8 +199,8 @@ impl<'a> Session<'a> {
             }
         };
         if dropped > 0 {
-            let turns = if dropped == 1 { "turn" } else { "turns" };
-            remark(&format!("the context is full: the oldest {dropped} {turns} were forgotten"));
+            let turns = count(dropped, "turn");
+            remark(&format!("the context is full: forgot {turns}, the oldest first"));
         }
         let heard = self.hear(prompt, pressed)?;
         let silent = heard.tokens == 0 && heard.ended == Ended::Interrupted;

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use crate::support::{conversation, pebble, reference_text, specials};
 
-pub(crate) const PEBBLE: &str = include_str!("data/pebble.jinja");
+pub(crate) const PEBBLE: &str = include_str!("../corpus/template/pebble.jinja");
 
 fn template(source: &str) -> ChatTemplate {
     ChatTemplate::new(source, &specials()).expect("the template is sound")

@@ -38,7 +38,7 @@ fn mutate(seed: &[u8], noise: &mut Noise) -> Vec<u8> {
     data
 }
 
-fn run(target: fn(&[u8]), seeds: &[Vec<u8>], rounds: usize) {
+fn run(target: fn(&[u8]) -> bool, seeds: &[Vec<u8>], rounds: usize) {
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
     for seed in seeds {
         target(seed);
