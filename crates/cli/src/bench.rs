@@ -12,7 +12,7 @@ use crate::device::{Device, Work, run_on};
 use crate::engine::{cache, check_layers, extent, load_model, stored_layers};
 use crate::failure::Failure;
 use crate::memory;
-use crate::model::find;
+use crate::model::{self, find};
 
 /// Shapes that are built in.
 static SHAPES: [(&str, &str); 3] = [
@@ -36,7 +36,7 @@ impl Work for Timed<'_> {
 
     fn on<D: Device>(self, settings: D::Settings) -> Result<u8, Failure> {
         let Self { args, source } = self;
-        let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
+        let config = model::config(source)?;
         check_layers(&args.device.kv, &config)?;
         let extent = room(args, &config)?;
         memory::check(source, &config, &args.device, extent)?;

@@ -15,6 +15,7 @@ use crate::args::DeviceArgs;
 use crate::device::{Device, Work, run_on};
 use crate::failure::Failure;
 use crate::memory;
+use crate::model;
 
 /// The most context that is reserved without being asked for.
 const DEFAULT_CONTEXT: u32 = 8192;
@@ -81,7 +82,7 @@ pub(crate) fn stored_layers(
 
 /// Loads the model and starts an engine for one sequence.
 pub(crate) fn start(source: Source, args: &DeviceArgs) -> Result<Running, Failure> {
-    let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
+    let config = model::config(&source)?;
     check_layers(&args.kv, &config)?;
     let extent = extent(context(args.ctx, &config)?);
     memory::check(&source, &config, args, extent)?;

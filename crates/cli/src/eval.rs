@@ -17,7 +17,7 @@ use crate::args::{EvalArgs, Weights};
 use crate::device::{Device, Work, run_on};
 use crate::engine::{bar, cache, check_layers, context, extent, limits, load_model, stored_layers};
 use crate::failure::Failure;
-use crate::model::{Text, find};
+use crate::model::{self, Text, find};
 
 /// Questions that are answered at once.
 const SLOTS: usize = 16;
@@ -40,7 +40,7 @@ impl Work for Eval<'_> {
     fn on<D: Device>(self, settings: D::Settings) -> Result<u8, Failure> {
         let Self { args, source } = self;
         let text = Text::of(&source)?;
-        let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
+        let config = model::config(&source)?;
         check_layers(&args.device.kv, &config)?;
         check_layers(&args.against, &config)?;
         let ops = D::open(settings)?;

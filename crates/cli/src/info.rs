@@ -12,11 +12,11 @@ use crate::args::InfoArgs;
 use crate::engine::{check_layers, context, extent, stored_layers};
 use crate::failure::Failure;
 use crate::memory::{fitting_context, free_bytes};
-use crate::model::find;
+use crate::model::{self, find};
 
 pub(crate) fn info(args: &InfoArgs) -> Result<u8, Failure> {
     let source = find(args.model.model.as_deref())?;
-    let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
+    let config = model::config(&source)?;
     let report = report(&source, &config, args)?;
     if args.json {
         println!("{report}");

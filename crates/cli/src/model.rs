@@ -4,6 +4,7 @@ use std::path::Path;
 
 use lapidary_core::{TensorSource, TokenId, Value};
 use lapidary_format::{Folder, Gguf, Source, json, open};
+use lapidary_model::config::Config;
 use lapidary_text::{ChatTemplate, Conversation, Message, Role, Tokenizer};
 
 use crate::failure::Failure;
@@ -22,6 +23,12 @@ pub(crate) fn find(path: Option<&Path>) -> Result<Source, Failure> {
         None => Gguf::from_bytes("the built-in Pebble", PEBBLE).map(Source::Gguf),
     };
     opened.map_err(|e| Failure::work("model_unreadable", e))
+}
+
+/// The shape of a model.
+pub(crate) fn config(source: &dyn TensorSource) -> Result<Config, Failure> {
+    let config = Config::read(source.meta());
+    config.map_err(|e| Failure::work("model_unknown", format!("{}: {e}", source.origin())))
 }
 
 /// What stands between text and tokens.
