@@ -28,7 +28,14 @@ const CRATES: &[Crate] = &[
     Crate {
         name: "text",
         ours: &["core"],
-        theirs: &["minijinja", "minijinja-contrib", "serde_json", "thiserror", "tokenizers"],
+        theirs: &[
+            "llguidance",
+            "minijinja",
+            "minijinja-contrib",
+            "serde_json",
+            "thiserror",
+            "tokenizers",
+        ],
     },
     Crate { name: "backend-cpu", ours: &["core"], theirs: &["half"] },
     Crate { name: "backend-cuda", ours: &["core"], theirs: &["cudarc", "half", "thiserror"] },

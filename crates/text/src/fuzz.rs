@@ -1,11 +1,11 @@
 //! Entry points for fuzzers: any bytes must give a value or an error, never a panic. Each
 //! tells whether it took what came in.
 
-use lapidary_core::{TokenId, Value};
+use lapidary_core::{Constraint, TokenId, Value};
 
 use crate::TokenizerError;
 use crate::{ChatTemplate, Control, Conversation, Message, Part, Role, Specials, Tokenizer};
-use crate::{Content, MediaKind, ToolCall};
+use crate::{Content, Grammars, MediaKind, Rules, Thinking, ToolCall};
 
 /// Reads `data` as a `tokenizer.json` and uses what comes of it.
 pub fn tokenizer_json(data: &[u8]) -> bool {
@@ -41,6 +41,26 @@ pub fn template(data: &[u8]) -> bool {
         assert!(!prompt.text().contains('\u{fdd0}'), "marks stay inside");
     }
     rendered.is_ok()
+}
+
+/// Reads `data` as rules of every kind, and takes a few tokens under those that are any.
+pub fn grammar(grammars: &Grammars, data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let schema = serde_json::from_str(&text).ok();
+    let schema = schema.iter().map(Rules::JsonSchema);
+    let texts = [Rules::Gbnf(&text), Rules::Lark(&text), Rules::Regex(&text)];
+    for rules in texts.into_iter().chain(schema) {
+        let Ok(mut guide) = grammars.compile(rules, Thinking::Never) else { continue };
+        for _ in 0..4 {
+            let Ok(next) = guide.next() else { break };
+            let Some(token) = (0..300).map(TokenId).find(|token| next.tokens.contains(*token))
+            else {
+                assert!(next.end, "a grammar that allows nothing is at its end");
+                break;
+            };
+            guide.advance(token).expect("what is allowed can be taken");
+        }
+    }
 }
 
 fn everything() -> Conversation {

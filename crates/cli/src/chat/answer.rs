@@ -48,6 +48,7 @@ pub(super) fn hear<W: Write>(
     while let Some(event) = next_event(&mut ticket, pressed) {
         match event {
             Event::Warm { tokens, .. } => cached = tokens,
+            Event::Prompt { .. } | Event::Embedding { .. } => {}
             Event::Token { token, .. } => {
                 first.get_or_insert_with(|| began.elapsed());
                 ear.hear(token, screen)?;
@@ -58,7 +59,7 @@ pub(super) fn hear<W: Write>(
             }
             Event::Finished { finish, .. } => {
                 ended = match finish {
-                    Finish::Stop { .. } => Ended::Stop,
+                    Finish::Stop { .. } | Finish::Complete => Ended::Stop,
                     Finish::Length => Ended::Length,
                     Finish::Cancelled => Ended::Interrupted,
                     Finish::Failed(reason) => Ended::Failed(reason),

@@ -3,6 +3,7 @@
 mod chat_template;
 mod dialogue;
 mod fuzz;
+mod grammar;
 mod injection;
 mod jinja_semantics;
 mod messages;
