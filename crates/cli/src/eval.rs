@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use lapidary_cache::{Extent, KvBytes};
-use lapidary_core::{KvKernels, TensorSource};
+use lapidary_core::KvKernels;
 use lapidary_format::Source;
 use lapidary_measure::{Divergence, Exam, Score, divergence, read_answers, windows};
 use lapidary_model::Precision;
