@@ -1,23 +1,23 @@
 //! `lapidary run`: one answer, streamed.
 
-use std::io::{Read, Write};
-use std::sync::Arc;
+use std::io::{IsTerminal, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use lapidary_core::TokenId;
-use lapidary_engine::{Event, Finish, Logprobs, Request};
+use lapidary_engine::{Event, Finish, Logprobs, Request, Ticket};
 use lapidary_text::{
     Control, Conversation, Message, Passed, Reply, Role, StopStrings, Thinking, TokenText,
     ToolCall, normalise,
 };
 use serde_json::{Value, json};
 
-use crate::args::RunArgs;
+use crate::args::{Preset, RunArgs, TemplateArgs};
 use crate::engine::{Running, start};
 use crate::failure::{Failure, INTERRUPTED};
-use crate::model::{Recommended, Text, find};
+use crate::interrupt::Interrupt;
+use crate::model::{Feature, Text, find, noticed};
 use crate::rules::grammar;
 use crate::sampling::sampling;
 
@@ -29,22 +29,18 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     let stop = stop.map_err(|e| Failure::usage("stop", e))?;
     let prompt = prompt_text(args)?;
     let source = find(args.model.model.as_deref())?;
-    let text = Text::of(&source)?;
+    let text = Text::with_template(&source, args.template.chat_template.as_deref())?;
     let prompt = prompt_tokens(args, &text, prompt)?;
-    let sampling = sampling(&args.sampling, &Recommended::of(&source), &text)?;
-    let thinking = if args.think { Thinking::First } else { Thinking::Never };
+    let sampling = sampling(&args.sampling, Preset::Greedy, &source, &text)?;
+    let thinking = if args.template.think { Thinking::First } else { Thinking::Never };
     let thinking = thinking.after(&prompt, &text.tokenizer);
     let grammar = grammar(&args.rules, &text.tokenizer, thinking)?;
 
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = interrupted.clone();
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
-        .map_err(|e| Failure::work("signals", e))?;
-
-    let running = start(source, &args.device)?;
+    let interrupt = Interrupt::listen()?;
+    let running = start(source, &args.device, &args.engine)?;
     let request = Request {
         max_tokens: args.sampling.max_tokens,
-        min_tokens: args.sampling.min_tokens,
+        min_tokens: args.min_tokens,
         stop: text.end.clone(),
         sampling,
         logprobs: args.logprobs,
@@ -52,12 +48,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
         grammar,
         ..Request::new(running.engine.next_id(), prompt.clone())
     };
-    let answer = answer(&running, request, &text, stop, args.json, &interrupted)?;
+    let answer =
+        interrupt.during(|pressed| answer(&running, request, &text, stop, args.json, pressed))?;
     if args.json {
         println!("{}", answer.report(&running, &text, &prompt, args));
     } else {
         println!();
     }
+    running.stop(&args.engine)?;
     if let Some(reason) = answer.failed {
         return Err(Failure::work("engine", reason));
     }
@@ -76,6 +74,9 @@ fn prompt_text(args: &RunArgs) -> Result<String, Failure> {
 
 /// All of standard input, without the newline that ends its last line.
 pub(crate) fn standard_input() -> Result<String, Failure> {
+    if std::io::stdin().is_terminal() {
+        eprintln!("note: reading from the terminal; Ctrl-D ends the text");
+    }
     let mut text = String::new();
     let read = std::io::stdin().read_to_string(&mut text);
     read.map_err(|e| Failure::work("prompt", format!("standard input: {e}")))?;
@@ -87,15 +88,19 @@ fn prompt_tokens(args: &RunArgs, text: &Text, prompt: String) -> Result<Vec<Toke
     if args.raw {
         return Ok(text.tokenizer.with_bos(&text.tokenizer.encode(&prompt, Control::Honour)));
     }
-    let Some(template) = &text.template else {
-        let message = "the model has no chat template; use --raw to continue the prompt as it is";
-        return Err(Failure::work("no_template", message));
-    };
-    let system = args.system.iter().map(|system| Message::new(Role::System, system.clone()));
+    if prompt.is_empty() {
+        let message = "the prompt is empty; give it as an argument, in a file or on standard input";
+        return Err(Failure::usage("prompt", message));
+    }
+    let TemplateArgs { system, think, .. } = &args.template;
+    let system = system.iter().map(|system| Message::new(Role::System, system.clone()));
     let messages = system.chain([Message::new(Role::User, prompt)]).collect();
-    let mut chat = Conversation { enable_thinking: args.think, ..Conversation::new(messages) };
-    chat.add_generation_prompt = true;
+    let mut chat = Conversation { enable_thinking: *think, ..Conversation::new(messages) };
     normalise(&mut chat);
+    let template = text.template()?;
+    if *think {
+        noticed(template, Feature::Thinking)?;
+    }
     let rendered = template.render(&chat).map_err(|e| Failure::work("template", e))?;
     Ok(rendered.encode(&text.tokenizer))
 }
@@ -139,12 +144,7 @@ fn answer(
         total: Duration::ZERO,
     };
     let mut spelled = TokenText::new(stop);
-    while !interrupted.load(Ordering::Relaxed) {
-        let event = match ticket.next_within(PATIENCE) {
-            Poll::Pending => continue,
-            Poll::Ready(None) => break,
-            Poll::Ready(Some(event)) => event,
-        };
+    while let Some(event) = next_event(&mut ticket, interrupted) {
         match event {
             Event::Warm { tokens, .. } => answer.cached = tokens,
             Event::Prompt { logprobs, .. } => answer.prompt_logprobs = logprobs,
@@ -169,6 +169,16 @@ fn answer(
     answer.tokens.truncate(spelled.kept());
     answer.logprobs.truncate(spelled.kept());
     Ok(answer)
+}
+
+/// What happens next, or nothing once all is over or Ctrl-C was pressed.
+pub(crate) fn next_event(ticket: &mut Ticket, interrupted: &AtomicBool) -> Option<Event> {
+    while !interrupted.load(Ordering::Relaxed) {
+        if let Poll::Ready(event) = ticket.next_within(PATIENCE) {
+            return event;
+        }
+    }
+    None
 }
 
 impl Answer {
@@ -205,6 +215,8 @@ impl Answer {
         let first = self.first.unwrap_or(self.total);
         let rest = self.total.saturating_sub(first);
         let decoded = self.tokens.len().saturating_sub(1);
+        // One request, so the engine's counts are its own.
+        let work = running.engine.stats().work;
         let ids: Vec<_> = self.tokens.iter().map(|token| token.0).collect();
         let mut report = json!({
             // Without structure, the text as it was cut at stop strings.
@@ -214,6 +226,8 @@ impl Answer {
             "token_ids": ids,
             "prompt_tokens": prompt.len(),
             "cached_tokens": self.cached,
+            "drafted_tokens": work.drafted,
+            "accepted_tokens": work.accepted,
             "finish_reason": self.finish_reason,
             "prefill_tok_s": rate(prompt.len(), first),
             "decode_tok_s": rate(decoded, rest),
@@ -249,6 +263,6 @@ fn likelihoods(tokens: &[TokenId], logprobs: &[Logprobs], text: &Text) -> Value 
 }
 
 /// Tokens per second; zero where nothing was timed.
-fn rate(tokens: usize, time: Duration) -> f64 {
+pub(crate) fn rate(tokens: usize, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
 }

@@ -2,6 +2,7 @@
 
 use lapidary_core::TokenId;
 use lapidary_engine::{Dry, Sampling, Xtc};
+use lapidary_format::Source;
 
 use crate::args::{DryArgs, Preset, SamplingArgs};
 use crate::failure::Failure;
@@ -12,12 +13,15 @@ const XTC_THRESHOLD: f32 = 0.1;
 /// What no repetition goes across, unless said otherwise; as in llama.cpp.
 const BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 
+/// The settings that were typed, over those of `preset` unless another was typed too.
 pub(crate) fn sampling(
     args: &SamplingArgs,
-    recommended: &Recommended,
+    preset: Preset,
+    source: &Source,
     text: &Text,
 ) -> Result<Sampling, Failure> {
-    let start = match args.sampling {
+    let recommended = Recommended::of(source);
+    let start = match args.sampling.unwrap_or(preset) {
         Preset::Greedy => Sampling::default(),
         Preset::Model => Sampling {
             temperature: recommended.temperature,
