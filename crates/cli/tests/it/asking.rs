@@ -1,39 +1,14 @@
 //! The real binary, asked for more than a text: schemas, log-probabilities, vectors, penalties.
 
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
-
 use serde_json::Value;
 
-fn lapidary(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lapidary"));
-    command.args(arguments).stdin(Stdio::null());
-    command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
-}
-
-fn output(arguments: &[&str]) -> Output {
-    lapidary(arguments).output().expect("the binary starts")
-}
-
-fn said(arguments: &[&str]) -> String {
-    let out = output(arguments);
-    assert!(out.status.success(), "{arguments:?}: {}", text(&out.stderr));
-    text(&out.stdout)
-}
-
-fn object(arguments: &[&str]) -> Value {
-    serde_json::from_str(&said(arguments)).expect("one JSON object")
-}
+use crate::support::{QUESTION, fed, object, output, said, text};
 
 /// Standard error of a run that is refused as wrong usage.
 fn refused(arguments: &[&str]) -> String {
-    let out = output(arguments);
-    assert_eq!(out.status.code(), Some(2), "{arguments:?}: {}", text(&out.stderr));
-    text(&out.stderr)
+    let (status, message) = crate::support::refused(arguments);
+    assert_eq!(status, 2, "{arguments:?}: {message}");
+    message
 }
 
 /// A file that goes away with the value.
@@ -57,8 +32,6 @@ impl Drop for Temporary {
         let _ = std::fs::remove_file(&self.0);
     }
 }
-
-const QUESTION: &str = "What is the capital of Mongolia?";
 
 /// ollama #15260, #15416: a schema was dropped with thinking off, and JSON came fenced with it on.
 #[test]
@@ -249,10 +222,7 @@ fn texts_to_embed_come_from_lines_and_files() {
     let expected = said(&["embed", "a", "the capital"]);
     let lines = Temporary::new("texts.jsonl", "\"a\"\n\n{\"text\": \"the capital\", \"id\": 7}\n");
     assert_eq!(said(&["embed", "--file", lines.path()]), expected);
-    let mut child = lapidary(&["embed"]);
-    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("starts");
-    child.stdin.take().expect("piped").write_all(b"a\nthe capital\n").expect("it reads");
-    let out = child.wait_with_output().expect("it ends");
+    let out = fed(&["embed"], "a\nthe capital\n");
     assert_eq!(text(&out.stdout), expected);
     // More texts than are read at once, in order.
     let many: Vec<_> = ["a", "the capital"].into_iter().cycle().take(30).collect();
