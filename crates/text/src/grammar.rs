@@ -104,8 +104,8 @@ pub struct Grammars {
 
 /// The longest grammar, in bytes.
 const LONGEST: usize = 256 << 10;
-/// Stack to compile in, in bytes: four times what the deepest grammar of that length has been seen to
-/// take. Only what is used becomes memory.
+/// Stack to compile in, in bytes: chains of references that fill [`LONGEST`] are tested with it. Only
+/// what is used becomes memory.
 const DEEP: usize = 512 << 20;
 /// What opens a thought.
 const OPEN: &str = "<|channel>";
