@@ -148,12 +148,12 @@ impl Drafter for Oracle {
 fn play(subject: &mut Subject, seed: u64) -> Stats {
     let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     rng.bits();
-    let slots = 1 + rng.below(4);
+    let slots = 1 + rng.below(3);
     let burst = 8 + rng.below(60);
     let limits =
         Limits { slots, context: CONTEXT, burst, step: slots + rng.below(90), waiting: 20 };
     let swap = if rng.below(2) == 0 { Swap::Save } else { Swap::Recompute };
-    let policy: Box<dyn Policy> = match rng.below(3) {
+    let policy: Box<dyn Policy> = match rng.below(4) {
         0 => Box::new(FirstCome),
         1 => Box::new(ShortestPrompt),
         _ => Box::new(Preemptive { most: 2, swap }),
