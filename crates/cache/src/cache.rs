@@ -9,7 +9,7 @@ use lapidary_core::{
 use thiserror::Error;
 
 use crate::Extent;
-use crate::plan::{Sight, layer_plan};
+use crate::plan::{Onlooker, Sight, layer_plan, onlook_plan};
 use crate::section::{floor, is_path, kept, needed, pieces, resumable};
 
 /// A cache could not be reserved.
@@ -114,12 +114,24 @@ impl<B: KvKernels> Cache<B> {
         Ok(())
     }
 
+    /// The distinct ways in which layers look at entries, and which of them each layer has.
+    fn sights(&self) -> (Vec<usize>, Vec<Sight>) {
+        let mut sights = Vec::new();
+        let sight = |spec: &KvLayerSpec| Sight { reach: spec.reach, two_way: spec.two_way };
+        let by_layer = self.layers.iter().map(|spec| position_or_push(&mut sights, sight(spec)));
+        (by_layer.collect(), sights)
+    }
+
     /// Whether a layer still holds these of the slot's entries.
     fn holds(&self, slot: SlotId, spec: &KvLayerSpec, entries: &Range<u32>) -> bool {
+        entries.is_empty() || entries.start >= self.oldest(slot, spec.reach)
+    }
+
+    /// The first of the slot's entries that a layer still holds.
+    fn oldest(&self, slot: SlotId, reach: Reach) -> u32 {
         let (reached, given) = (self.reached[slot.index()], self.given[slot.index()]);
-        let overwritten = reached.saturating_sub(self.extent.cells(spec.reach));
-        let oldest = overwritten.max(spec.reach.first_visible(given));
-        entries.is_empty() || entries.start >= oldest
+        let overwritten = reached.saturating_sub(self.extent.cells(reach));
+        overwritten.max(reach.first_visible(given))
     }
 
     /// Whether the slot has `len` entries that a row could follow.
@@ -154,17 +166,22 @@ impl<B: KvKernels> Cache<B> {
 impl<B: KvKernels> KvCache<B> for Cache<B> {
     fn plan(&self, ops: &B, batch: &Batch) -> Result<KvPlan<B>, CacheFull> {
         batch.spans().iter().try_for_each(|span| self.admit(span))?;
-        let mut sights: Vec<Sight> = Vec::new();
-        let by_layer = self
-            .layers
-            .iter()
-            .map(|spec| {
-                let sight = Sight { reach: spec.reach, two_way: spec.two_way };
-                position_or_push(&mut sights, sight)
-            })
-            .collect();
+        let (by_layer, sights) = self.sights();
         let upload = |sight| ops.upload_plan(layer_plan(batch, sight));
         Ok(KvPlan::new(batch, by_layer, sights.into_iter().map(upload).collect()))
+    }
+
+    fn onlook(&self, ops: &B, slots: &[SlotId]) -> KvPlan<B> {
+        let (by_layer, sights) = self.sights();
+        let upload = |Sight { reach, .. }: Sight| {
+            let onlooker = |&slot: &SlotId| Onlooker {
+                slot,
+                committed: self.committed[slot.index()],
+                oldest: self.oldest(slot, reach),
+            };
+            ops.upload_plan(onlook_plan(slots.iter().map(onlooker), reach))
+        };
+        KvPlan::reading(by_layer, sights.into_iter().map(upload).collect())
     }
 
     fn attend(&mut self, ops: &B, plan: &KvPlan<B>, layer: LayerId, qkv: Qkv<B>) -> B::Act {

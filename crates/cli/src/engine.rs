@@ -5,7 +5,9 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 use lapidary_cache::{Cache, Extent, KvBytes, KvSpec};
 use lapidary_core::{Backend, KvKernels, KvLayerSpec, LayerId, Regime, TensorSource};
-use lapidary_engine::{Engine, FirstCome, Limits, NoDrafts, Parts, Scheduler, StartError};
+use lapidary_engine::{
+    Engine, FirstCome, Limits, NoDrafts, Parts, Prefixes, Scheduler, StartError,
+};
 use lapidary_format::Source;
 use lapidary_model::config::Config;
 use lapidary_model::gemma::Gemma;

@@ -22,7 +22,7 @@ pub struct Parts<B: Backend> {
     /// An empty cache, sized for the scheduler's limits and the model's layers.
     pub cache: Box<dyn KvCache<B>>,
     /// Who guesses.
-    pub drafter: Box<dyn Drafter>,
+    pub drafter: Box<dyn Drafter<B>>,
     /// What is kept of prefixes that no slot holds. To be filled, it takes a scheduler that is
     /// [`saving`](Scheduler::saving).
     pub prefixes: Prefixes,
@@ -100,7 +100,9 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
             let Parts { ops, model, cache, drafter, prefixes, scheduler } = &mut self.parts;
             let (model, cache, drafter) = (&**model, &mut **cache, &mut **drafter);
             let turned = turn_with(scheduler, ops, model, cache, drafter, prefixes);
-            self.busy += (self.clock)().saturating_sub(before);
+            let took = (self.clock)().saturating_sub(before);
+            self.busy += took;
+            self.parts.scheduler.handle_step_time(took);
             if let Err(failure) = &turned {
                 // First, so that whoever reads of the failure finds the engine's health changed.
                 self.board.fail(failure.to_string());

@@ -4,7 +4,7 @@
 //! submit ─► Scheduler ─poll_batch─► Batch ─► run(model, cache) ─► Outputs
 //! cancel ─►     ▲  ▲                                                │
 //!               │  └──────────────── handle_outputs ◄───────────────┘
-//!               │ handle_drafts ◄─ Drafter ◄─ poll_draft
+//!               │ handle_drafts ◄─ Drafter ◄─ poll_drafts
 //!               ├─poll_admission─► keep, fork or restore entries, in the cache
 //!               ├─poll_cache_op─► commit / clear / save, to the cache
 //!               └─poll_event────► token / finished, to whoever asked
@@ -39,7 +39,10 @@ mod policy;
 mod sampling;
 
 pub use admission::{Admission, Way};
-pub use draft::{DraftCall, Drafter, NoDrafts};
+pub use draft::{
+    AssistantDrafter, Draft, DraftCall, Drafter, Drafting, NgramDrafter, NoDrafts, Pace,
+    SmallModelDrafter, Target,
+};
 pub use driver::Parts;
 pub use engine::{Engine, EngineStats, Health, StartError, SubmitError};
 pub use limits::{BadLimits, Limits};

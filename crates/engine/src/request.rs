@@ -54,6 +54,8 @@ pub struct Request {
     /// What the text must conform to, with whatever of it the prompt already holds behind it.
     /// Stop tokens are chosen only where it allows an end.
     pub grammar: Option<Arc<dyn Constraint>>,
+    /// The most guesses in a row for this request, if fewer than the engine's; zero for none.
+    pub drafts: Option<usize>,
     /// Make a vector of the prompt instead of continuing it. Such a request has no text.
     pub pool: Option<Pooling>,
 }
@@ -73,6 +75,7 @@ impl Request {
             logprobs: None,
             prompt_logprobs: None,
             grammar: None,
+            drafts: None,
             pool: None,
         }
     }

@@ -17,15 +17,20 @@
 mod seating;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use lapidary_core::{Batch, SlotId, TokenId};
 use lapidary_model::Outputs;
 
 use crate::admission::Idle;
+use crate::draft::StepCost;
 use crate::returned::Returned;
 use crate::sequence::{Flight, Sequence};
 use crate::share::share;
-use crate::{BadLimits, DraftCall, Event, Finish, Limits, Policy, Refused, Request, RequestId};
+use crate::{
+    BadLimits, Draft, DraftCall, Drafting, Event, Finish, Limits, Policy, Refused, Request,
+    RequestId,
+};
 use seating::rank;
 
 /// What the cache must do before the next batch runs. Every span of a batch that ran is answered
@@ -76,6 +81,12 @@ pub struct Scheduler {
     policy: Box<dyn Policy>,
     /// Every how many tokens of a prompt its entries are saved; zero for never.
     checkpoint: u32,
+    drafting: Drafting,
+    /// Whether rows that yield a token bring back their hidden states.
+    hidden: bool,
+    cost: StepCost,
+    /// Rows of the last step, if it read no more than one known token of each text.
+    decoded: Option<usize>,
     waiting: Vec<Sequence>,
     running: Vec<Seated>,
     /// Slots without a request, the one that has been so for longest first.
@@ -105,6 +116,10 @@ impl Scheduler {
             limits,
             policy,
             checkpoint: 0,
+            drafting: Drafting { most: usize::MAX, adaptive: false },
+            hidden: false,
+            cost: StepCost::default(),
+            decoded: None,
             waiting: Vec::new(),
             running: Vec::new(),
             idle: (0..limits.slots as u32)
@@ -122,6 +137,11 @@ impl Scheduler {
     /// and of a text's when it ends.
     pub fn saving(self, checkpoint: u32) -> Self {
         Self { checkpoint, ..self }
+    }
+
+    /// Bounds how much is guessed, and keeps hidden states for a drafter that wants them.
+    pub fn drafting(self, drafting: Drafting, hidden: bool) -> Self {
+        Self { drafting, hidden, ..self }
     }
 
     /// Takes a request. A request for no tokens ends at once, unless its prompt is asked about.
@@ -182,26 +202,38 @@ impl Scheduler {
         Stats { running: self.running.len(), waiting: self.waiting.len(), ..self.stats }
     }
 
-    /// The next sequence that could use guesses, once per token of its text. A driver that does
-    /// not guess need not ask; one that does asks until there are no more, before each batch.
-    pub fn poll_draft(&mut self) -> Option<DraftCall> {
+    /// The texts that could use guesses, each once per token. A driver that does not guess need not
+    /// ask; one that does asks before each batch.
+    pub fn poll_drafts(&mut self) -> Vec<DraftCall<'_>> {
         if self.out.is_some() {
-            return None;
+            return Vec::new();
         }
         self.admit();
-        let limits = self.limits;
-        let asking = self.running.iter_mut().find_map(|s| s.sequence.asks(&limits).then_some(&*s));
-        let Seated { slot, sequence } = asking?;
-        let (id, sample, room) = (sequence.id, sequence.sample, sequence.room(&limits));
-        Some(DraftCall { id, sample, slot: *slot, room })
+        let (limits, drafting) = (self.limits, self.drafting);
+        let cost = self.cost.of_a_row(self.running.len());
+        let asks = |seated: &mut Seated| seated.sequence.asks(&limits, drafting, cost);
+        let depths: Vec<_> = self.running.iter_mut().map(asks).collect();
+        let mut calls = Vec::new();
+        for (Seated { slot, sequence }, depth) in self.running.iter().zip(depths) {
+            calls.extend(depth.map(|depth| sequence.call(*slot, depth, &limits)));
+        }
+        calls
     }
 
     /// Takes guesses for a request's text. Those that find no room are dropped, and so are all of
     /// them if the text has no slot any more.
-    pub fn handle_drafts(&mut self, id: RequestId, sample: u32, drafts: Vec<TokenId>) {
+    pub fn handle_drafts(&mut self, id: RequestId, sample: u32, draft: Draft) {
         let is_it = |s: &&mut Seated| (s.sequence.id, s.sequence.sample) == (id, sample);
         if let Some(Seated { sequence, .. }) = self.running.iter_mut().find(is_it) {
-            sequence.guess(drafts);
+            sequence.guess(draft);
+        }
+    }
+
+    /// How long the last step took, guessing included. How much is guessed depends on it; what the
+    /// texts are does not.
+    pub fn handle_step_time(&mut self, time: Duration) {
+        if let Some(rows) = self.decoded.take() {
+            self.cost.note(rows, time);
         }
     }
 
@@ -219,6 +251,8 @@ impl Scheduler {
         self.running.sort_by_key(|s| rank(&*self.policy, &s.sequence));
         let (batch, flights) = self.depart();
         self.stats.steps += 1;
+        let decodes = flights.iter().all(|flight| flight.decodes());
+        self.decoded = decodes.then_some(batch.rows().len());
         self.stats.rows += batch.rows().len() as u64;
         self.out = Some(flights);
         Some(batch)
@@ -329,9 +363,9 @@ impl Scheduler {
                 continue;
             }
             let first = flights.last().map_or(0, |before: &Flight| before.end);
-            let (span, base, flight) = sequence.depart(*slot, rows, first);
-            let want = |i| sequence.want(&flight, i);
-            let longer = batch.chain(*slot, base, &span, want);
+            let flight = sequence.depart(*slot, rows, first);
+            let (span, base) = sequence.span(&flight, self.hidden);
+            let longer = batch.span(*slot, base, span);
             batch = longer.expect("slots are distinct, spans not empty, contexts fit a position");
             self.stats.drafted += flight.choices.saturating_sub(1) as u64;
             flights.push(flight);
@@ -355,8 +389,7 @@ impl Scheduler {
         self.events.extend(step.embedding.map(|values| Event::Embedding { id, values }));
         let token = |(token, logprobs)| Event::Token { id, sample, token, logprobs };
         self.events.extend(step.text.into_iter().map(token));
-        let kept = (0..step.kept).collect();
-        self.cache_ops.push_back(CacheOp::Commit(slot, kept));
+        self.cache_ops.push_back(CacheOp::Commit(slot, step.kept));
         match step.finish {
             Some(finish) => self.retire(i, finish),
             None => self.save_progress(i, before),

@@ -3,7 +3,7 @@
 use lapidary_core::{Backend, CacheFull, KvCache, SlotId};
 use lapidary_model::{Model, StepError, run};
 
-use crate::{Admission, CacheOp, Drafter, Prefixes, Scheduler, Way};
+use crate::{Admission, CacheOp, Drafter, Prefixes, Scheduler, Target, Way};
 
 /// Runs one step without saved prefixes: the common case of [`turn_with`].
 ///
@@ -14,7 +14,7 @@ pub fn turn<B: Backend>(
     ops: &B,
     model: &dyn Model<B>,
     cache: &mut dyn KvCache<B>,
-    drafter: &mut dyn Drafter,
+    drafter: &mut dyn Drafter<B>,
 ) -> Result<bool, StepError> {
     turn_with(scheduler, ops, model, cache, drafter, &mut Prefixes::none())
 }
@@ -31,11 +31,11 @@ pub fn turn_with<B: Backend>(
     ops: &B,
     model: &dyn Model<B>,
     cache: &mut dyn KvCache<B>,
-    drafter: &mut dyn Drafter,
+    drafter: &mut dyn Drafter<B>,
     prefixes: &mut Prefixes,
 ) -> Result<bool, StepError> {
     admit(scheduler, ops, cache, prefixes);
-    propose(scheduler, drafter);
+    propose(scheduler, Target { ops, model, cache }, drafter);
     let batch = scheduler.poll_batch();
     settle(scheduler, ops, cache, prefixes);
     let Some(batch) = batch else { return Ok(false) };
@@ -98,12 +98,19 @@ fn begin<B: Backend>(
     (fresh, 0)
 }
 
-fn propose(scheduler: &mut Scheduler, drafter: &mut dyn Drafter) {
-    while let Some(call) = scheduler.poll_draft() {
-        let known = scheduler.known(call.id, call.sample);
-        let known = known.expect("only running sequences ask for guesses");
-        let drafts = drafter.propose(known, call.room);
-        scheduler.handle_drafts(call.id, call.sample, drafts);
+fn propose<B: Backend>(
+    scheduler: &mut Scheduler,
+    target: Target<'_, B>,
+    drafter: &mut dyn Drafter<B>,
+) {
+    let calls = scheduler.poll_drafts();
+    if calls.is_empty() {
+        return;
+    }
+    let texts: Vec<_> = calls.iter().map(|call| (call.id, call.sample)).collect();
+    let drafts = drafter.propose(target, &calls);
+    for ((id, sample), draft) in texts.into_iter().zip(drafts) {
+        scheduler.handle_drafts(id, sample, draft);
     }
 }
 

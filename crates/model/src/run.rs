@@ -2,6 +2,7 @@
 
 use lapidary_core::{
     Backend, Batch, CacheFull, Candidate, DeviceError, KvCache, KvLayerSpec, KvPlan, LayerId, Row,
+    TokenId,
 };
 use thiserror::Error;
 
@@ -18,6 +19,8 @@ pub trait Model<B: Backend> {
     fn hidden(&self) -> usize;
     /// Entries of the vocabulary, the width of a row of logits.
     fn vocab(&self) -> usize;
+    /// The scaled embeddings of vocabulary entries, as rows of the first layer's input.
+    fn embed(&self, ops: &B, tokens: &[TokenId]) -> B::Act;
     /// Runs the rows through every layer. The result has one normed hidden state per row.
     fn forward(
         &self,

@@ -103,8 +103,11 @@ fn what_was_saved_at_any_cut_and_reloaded_goes_on_with_the_same_bits() {
             let save = |range| loaded.cache.save(&loaded.ops, SLOT, range).expect("all is there");
             let middle = cut as u32 / 3;
             let begins = (middle > 0).then(|| save(0..middle));
-            let sections: Vec<_> =
-                begins.into_iter().chain([save(middle..cut as u32)]).map(|s| reloaded(&s)).collect();
+            let sections: Vec<_> = begins
+                .into_iter()
+                .chain([save(middle..cut as u32)])
+                .map(|s| reloaded(&s))
+                .collect();
             let path: Vec<_> = sections.iter().collect();
             assert!(loaded.cache.restore(&loaded.ops, OTHER, &path, cut as u32));
             assert_eq!(read_on(&mut loaded, OTHER, &prompt), whole, "{regime}, saved at {cut}");

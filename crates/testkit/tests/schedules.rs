@@ -10,8 +10,9 @@ use lapidary_backend_cpu::Cpu;
 use lapidary_cache::{Cache, Extent};
 use lapidary_core::{Code, KvCache, LayerId, Regime, TokenId};
 use lapidary_engine::{
-    Budget, Drafter, Event, Finish, FirstCome, HostShelf, Limits, NoDrafts, Policy, Preemptive,
-    Prefixes, Request, RequestId, Sampling, Scheduler, ShortestPrompt, Stats, Swap, turn_with,
+    Budget, Draft, DraftCall, Drafter, Event, Finish, FirstCome, HostShelf, Limits, NoDrafts,
+    Policy, Preemptive, Prefixes, Request, RequestId, Sampling, Scheduler, ShortestPrompt, Stats,
+    Swap, Target, turn_with,
 };
 use lapidary_model::{Model, Precision};
 use lapidary_testkit::{Device, Loaded, Rng, repository};
@@ -131,8 +132,14 @@ struct Oracle {
     rng: Rng,
 }
 
-impl Drafter for Oracle {
-    fn propose(&mut self, known: &[TokenId], room: usize) -> Vec<TokenId> {
+impl Drafter<Cpu> for Oracle {
+    fn propose(&mut self, _: Target<'_, Cpu>, calls: &[DraftCall<'_>]) -> Vec<Draft> {
+        calls.iter().map(|call| Draft::chain(self.foretell(call.known, call.room))).collect()
+    }
+}
+
+impl Oracle {
+    fn foretell(&mut self, known: &[TokenId], room: usize) -> Vec<TokenId> {
         let text = self.texts.iter().find(|text| text.starts_with(known));
         let next = text.map_or(&[][..], |text| &text[known.len()..]);
         let len = self.rng.below(room.min(6) + 1);
@@ -195,8 +202,7 @@ fn play(subject: &mut Subject, seed: u64) -> Stats {
             cancelled.push(id);
         }
         let Loaded { ops, model, .. } = &subject.loaded;
-        let step =
-            turn_with(&mut scheduler, ops, &*model, &mut cache, &mut oracle, &mut prefixes);
+        let step = turn_with(&mut scheduler, ops, &*model, &mut cache, &mut oracle, &mut prefixes);
         listen(&mut scheduler, &mut told);
         if !step.expect("the device works") && coming.len() == 0 {
             break;

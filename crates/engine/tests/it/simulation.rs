@@ -2,16 +2,17 @@
 //! request gets the text it gets alone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use lapidary_core::TokenId;
 use lapidary_engine::{
-    Admission, Budget, CacheOp, Event, Finish, FirstCome, HostShelf, Limits, Policy, Preemptive,
-    Prefixes, Priority, Refused, Request, RequestId, Sampling, Scheduler, ShortestPrompt, Swap,
-    Way,
+    Admission, Budget, CacheOp, Draft, Drafting, Event, Finish, FirstCome, HostShelf, Limits,
+    Policy, Preemptive, Prefixes, Priority, Refused, Request, RequestId, Sampling, Scheduler,
+    ShortestPrompt, Swap, Way,
 };
 use lapidary_model::run;
 
-use crate::common::{Fake, FakeCache, FakeModel, Rng, alone, of_sample};
+use crate::common::{Fake, FakeCache, FakeModel, Rng, alone, of_sample, state};
 
 /// A request's text: which request, and which of its samples.
 type TextId = (RequestId, u32);
@@ -49,6 +50,8 @@ struct World {
     rows: u64,
     /// Tokens that were found in a slot or saved.
     warm: u64,
+    /// Calls for guesses that came with a hidden state.
+    states: u64,
     /// Texts that began in their own slot, in a copy of another, and from a saved prefix.
     begun: [u64; 3],
 }
@@ -59,10 +62,13 @@ impl World {
         let checkpoint = *rng.pick(&[0, 1, 4, 9]);
         let bytes = *rng.pick(&[0, 60, 400, 4_000]);
         let budget = Budget { bytes, least: rng.below(1..5) as u32 };
+        let drafting = Drafting { most: rng.below(1..12), adaptive: rng.chance(2) };
+        let scheduler = Scheduler::new(limits, policy).unwrap().saving(checkpoint);
+        let scheduler = scheduler.drafting(drafting, rng.chance(2));
         Self {
             rng,
             course,
-            scheduler: Scheduler::new(limits, policy).unwrap().saving(checkpoint),
+            scheduler,
             cache: FakeCache::new(&limits),
             prefixes: Prefixes::new(Box::new(HostShelf::default()), budget),
             asked: BTreeMap::new(),
@@ -73,6 +79,7 @@ impl World {
             steps: 0,
             rows: 0,
             warm: 0,
+            states: 0,
             begun: [0; 3],
         }
     }
@@ -199,9 +206,10 @@ impl World {
             self.rows += batch.rows().len() as u64;
             self.live_a_little();
             assert!(self.scheduler.poll_batch().is_none(), "one batch is out at a time");
-            assert!(self.scheduler.poll_draft().is_none(), "guesses would come too late");
+            assert!(self.scheduler.poll_drafts().is_empty(), "guesses would come too late");
             let outputs = run(&Fake::default(), &FakeModel, &mut self.cache, &batch).unwrap();
             self.scheduler.handle_outputs(&outputs);
+            self.scheduler.handle_step_time(Duration::from_micros(self.rng.below(1..900) as u64));
             self.settle();
         }
         self.listen();
@@ -262,21 +270,54 @@ impl World {
         if self.course.guesser == Guesser::Nobody {
             return;
         }
-        while let Some(call) = self.scheduler.poll_draft() {
-            assert!(call.room > 0 && call.room < self.scheduler.limits().burst);
-            let known = self.scheduler.known(call.id, call.sample).unwrap().len();
+        let Limits { burst, context, .. } = self.scheduler.limits();
+        let mut asked = Vec::new();
+        for call in self.scheduler.poll_drafts() {
+            assert!(0 < call.depth && call.depth <= call.room && call.room < burst);
             let request = &self.asked[&call.id];
             let end = request.max_tokens.map_or(usize::MAX, |n| request.prompt.len() + n as usize);
-            let end = end.min(self.scheduler.limits().context as usize);
-            assert!(known + call.room < end, "the last token is not worth a guess");
+            let end = end.min(context as usize);
+            assert!(call.known.len() + call.room < end, "the last token is not worth a guess");
+            if let Some(hidden) = call.hidden {
+                let read = &call.known[..call.known.len() - 1];
+                assert_eq!(hidden, state(read.iter().copied()), "the state is another row's");
+                self.states += 1;
+            }
+            asked.push((call.id, call.sample, call.room));
+        }
+        for (id, sample, room) in asked {
             // A guesser that does not listen is cut short.
-            let len = self.rng.below(0..call.room + 3);
-            let drafts = match self.course.guesser {
-                Guesser::Oracle => self.foresee((call.id, call.sample), len),
+            let len = self.rng.below(0..room + 3);
+            let line = match self.course.guesser {
+                Guesser::Oracle => self.foresee((id, sample), len),
                 Guesser::Random | Guesser::Nobody => self.rng.tokens(len),
             };
-            self.scheduler.handle_drafts(call.id, call.sample, drafts);
+            let draft = self.branched(line);
+            self.scheduler.handle_drafts(id, sample, draft);
         }
+    }
+
+    /// The line as it is, or as one branch among others that fork off it.
+    fn branched(&mut self, line: Vec<TokenId>) -> Draft {
+        if self.rng.chance(2) {
+            return Draft::chain(line);
+        }
+        let (mut nodes, mut last) = (Vec::new(), None);
+        for token in line {
+            for other in self.rng.tokens(2) {
+                let parent = nodes.len().checked_sub(1).map(|most| self.rng.below(0..most + 1));
+                let parent = parent.filter(|_| self.rng.chance(2));
+                if self.rng.chance(3) && !nodes.contains(&(other, parent)) {
+                    nodes.push((other, parent));
+                }
+            }
+            let node = nodes.iter().position(|node| *node == (token, last));
+            last = node.or_else(|| {
+                nodes.push((token, last));
+                Some(nodes.len() - 1)
+            });
+        }
+        Draft::tree(nodes)
     }
 
     fn foresee(&mut self, (id, sample): TextId, len: usize) -> Vec<TokenId> {
@@ -361,11 +402,12 @@ impl World {
 /// Plays that many schedules, all of which must do each thing often: begin texts in their own
 /// slots, in copies and from saved prefixes, take slots away, give saved prefixes up.
 fn every_text_is_as_if_alone(course: Course, seeds: u64) {
-    let mut done = [0; 5];
+    let (mut done, mut states) = ([0; 5], 0);
     for seed in 0..seeds {
         let mut world = World::any(seed, course);
         world.play();
         world.check();
+        states += world.states;
         let [kept, forked, restored] = world.begun;
         let (preempted, evicted) =
             (world.scheduler.stats().preempted, world.prefixes.stats().evicted);
@@ -373,6 +415,7 @@ fn every_text_is_as_if_alone(course: Course, seeds: u64) {
         done.iter_mut().zip(all).for_each(|(sum, more)| *sum += more);
     }
     assert!(done.iter().all(|&times| times > seeds / 10), "{done:?} in {seeds} schedules");
+    assert!(course.guesser == Guesser::Nobody || states > seeds, "{states} states were given");
 }
 
 #[test]
