@@ -38,7 +38,7 @@ pub(crate) struct TreeShape {
 }
 
 /// Guessing ahead. It changes how fast a text comes, never what it is.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct DraftArgs {
     /// Guess tokens ahead and check several at once: from the text itself (ngram, or ngram:N to
     /// compare the last N tokens), by the model's own drafter, or by a small model of the same

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use lapidary_core::{Backend, KvCache};
-use lapidary_model::{Model, StepError};
+use lapidary_model::{Hooks, Model, StepError};
 
 use crate::ticket::{Outbox, WakerSlot};
 use crate::{
-    Drafter, EngineStats, Prefixes, Request, RequestId, Scheduler, SubmitError, turn_with,
+    Aids, Drafter, EngineStats, Prefixes, Request, RequestId, Scheduler, SubmitError, Target,
+    turn_with,
 };
 
 /// What an engine is made of. It never leaves the thread it was built in.
@@ -26,6 +27,8 @@ pub struct Parts<B: Backend> {
     /// What is kept of prefixes that no slot holds. To be filled, it takes a scheduler that is
     /// [`saving`](Scheduler::saving).
     pub prefixes: Prefixes,
+    /// Who watches the layers.
+    pub hooks: Box<dyn Hooks<B>>,
     /// An idle scheduler.
     pub scheduler: Scheduler,
 }
@@ -97,9 +100,10 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
     pub(crate) fn serve(&mut self) -> Result<(), StepError> {
         while self.take_commands() {
             let before = (self.clock)();
-            let Parts { ops, model, cache, drafter, prefixes, scheduler } = &mut self.parts;
-            let (model, cache, drafter) = (&**model, &mut **cache, &mut **drafter);
-            let turned = turn_with(scheduler, ops, model, cache, drafter, prefixes);
+            let Parts { ops, model, cache, drafter, prefixes, hooks, scheduler } = &mut self.parts;
+            let target = Target { ops, model: &**model, cache: &mut **cache };
+            let aids = Aids { drafter: &mut **drafter, prefixes, hooks: &mut **hooks };
+            let turned = turn_with(scheduler, target, aids);
             let took = (self.clock)().saturating_sub(before);
             self.busy += took;
             self.parts.scheduler.handle_step_time(took);

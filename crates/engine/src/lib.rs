@@ -53,4 +53,4 @@ pub use sampling::{BadSampling, Dry, Logprobs, NoChoice, Sampling, Xtc, logprobs
 pub use scheduler::{CacheOp, Scheduler, Stats};
 pub use shelf::{HostShelf, Label, SectionKey, Shelf};
 pub use ticket::Ticket;
-pub use turn::{turn, turn_with};
+pub use turn::{Aids, turn, turn_with};

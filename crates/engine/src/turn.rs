@@ -1,11 +1,21 @@
 //! One step: the only place where a scheduler meets a model.
 
 use lapidary_core::{Backend, CacheFull, KvCache, SlotId};
-use lapidary_model::{Model, StepError, run};
+use lapidary_model::{Hooks, Model, NoHooks, StepError, run_with};
 
 use crate::{Admission, CacheOp, Drafter, Prefixes, Scheduler, Target, Way};
 
-/// Runs one step without saved prefixes: the common case of [`turn_with`].
+/// What a step makes use of besides the model.
+pub struct Aids<'a, B: Backend> {
+    /// Who guesses.
+    pub drafter: &'a mut dyn Drafter<B>,
+    /// What is saved of earlier texts.
+    pub prefixes: &'a mut Prefixes,
+    /// Who watches the layers.
+    pub hooks: &'a mut dyn Hooks<B>,
+}
+
+/// Runs one step without saved prefixes and unwatched: the common case of [`turn_with`].
 ///
 /// # Errors
 /// See [`turn_with`].
@@ -16,7 +26,8 @@ pub fn turn<B: Backend>(
     cache: &mut dyn KvCache<B>,
     drafter: &mut dyn Drafter<B>,
 ) -> Result<bool, StepError> {
-    turn_with(scheduler, ops, model, cache, drafter, &mut Prefixes::none())
+    let (prefixes, hooks) = (&mut Prefixes::none(), &mut NoHooks);
+    turn_with(scheduler, Target { ops, model, cache }, Aids { drafter, prefixes, hooks })
 }
 
 /// Runs one step, if there is anything to do. Returns whether there was.
@@ -28,18 +39,17 @@ pub fn turn<B: Backend>(
 /// further use.
 pub fn turn_with<B: Backend>(
     scheduler: &mut Scheduler,
-    ops: &B,
-    model: &dyn Model<B>,
-    cache: &mut dyn KvCache<B>,
-    drafter: &mut dyn Drafter<B>,
-    prefixes: &mut Prefixes,
+    target: Target<'_, B>,
+    aids: Aids<'_, B>,
 ) -> Result<bool, StepError> {
+    let Target { ops, model, cache } = target;
+    let Aids { drafter, prefixes, hooks } = aids;
     admit(scheduler, ops, cache, prefixes);
     propose(scheduler, Target { ops, model, cache }, drafter);
     let batch = scheduler.poll_batch();
     settle(scheduler, ops, cache, prefixes);
     let Some(batch) = batch else { return Ok(false) };
-    match run(ops, model, cache, &batch) {
+    match run_with(ops, model, cache, &batch, &[], hooks) {
         Ok(outputs) => scheduler.handle_outputs(&outputs),
         Err(StepError::Cache(full)) => scheduler.handle_no_room(slot_of(full), &full.to_string()),
         Err(failure @ StepError::Device(_)) => {

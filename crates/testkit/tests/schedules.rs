@@ -10,11 +10,11 @@ use lapidary_backend_cpu::Cpu;
 use lapidary_cache::{Cache, Extent};
 use lapidary_core::{Code, KvCache, LayerId, Regime, TokenId};
 use lapidary_engine::{
-    Budget, Draft, DraftCall, Drafter, Event, Finish, FirstCome, HostShelf, Limits, NoDrafts,
+    Aids, Budget, Draft, DraftCall, Drafter, Event, Finish, FirstCome, HostShelf, Limits, NoDrafts,
     Policy, Preemptive, Prefixes, Request, RequestId, Sampling, Scheduler, ShortestPrompt, Stats,
-    Swap, Target, turn_with,
+    Swap, Target, turn, turn_with,
 };
-use lapidary_model::{Model, Precision};
+use lapidary_model::{Model, NoHooks, Precision};
 use lapidary_testkit::{Device, Loaded, Rng, repository};
 
 const SCHEDULES: u64 = if cfg!(feature = "slow") { 500 } else { 40 };
@@ -87,15 +87,8 @@ impl Subject {
             self.loaded.cache.clear(lapidary_core::SlotId(0));
             let Loaded { ops, model, cache, .. } = &mut self.loaded;
             let mut told = HashMap::new();
-            while turn_with(
-                &mut scheduler,
-                ops,
-                &*model,
-                cache,
-                &mut NoDrafts,
-                &mut Prefixes::none(),
-            )
-            .expect("the device works")
+            while turn(&mut scheduler, ops, &*model, cache, &mut NoDrafts)
+                .expect("the device works")
             {
                 listen(&mut scheduler, &mut told);
             }
@@ -202,7 +195,9 @@ fn play(subject: &mut Subject, seed: u64) -> Stats {
             cancelled.push(id);
         }
         let Loaded { ops, model, .. } = &subject.loaded;
-        let step = turn_with(&mut scheduler, ops, &*model, &mut cache, &mut oracle, &mut prefixes);
+        let target = Target { ops, model, cache: &mut cache };
+        let aids = Aids { drafter: &mut oracle, prefixes: &mut prefixes, hooks: &mut NoHooks };
+        let step = turn_with(&mut scheduler, target, aids);
         listen(&mut scheduler, &mut told);
         if !step.expect("the device works") && coming.len() == 0 {
             break;

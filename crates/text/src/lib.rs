@@ -22,6 +22,8 @@ mod guide;
 
 mod context;
 mod conversation;
+mod dialogue;
+mod dialogue_json;
 mod jinja;
 mod message_json;
 mod normalise;
@@ -38,6 +40,8 @@ pub mod fuzz;
 pub use conversation::{
     Content, Conversation, MediaKind, Message, Part, Role, ToolCall, ToolResponse,
 };
+pub use dialogue::{Dialogue, Fitted, Overflow, Unfit};
+pub use dialogue_json::DialogueError;
 pub use gbnf::BadGbnf;
 pub use grammar::{GrammarError, Grammars, Rules, Thinking};
 pub use guide::Guide;

@@ -2,9 +2,10 @@
 
 use lapidary_core::TokenId;
 use lapidary_engine::{
-    Budget, CacheOp, Event, Finish, HostShelf, Limits, NoDrafts, Policy, Preemptive, Prefixes,
-    Priority, Request, RequestId, Scheduler, Swap, turn_with,
+    Aids, Budget, CacheOp, Event, Finish, HostShelf, Limits, NoDrafts, Policy, Preemptive,
+    Prefixes, Priority, Request, RequestId, Scheduler, Swap, Target, turn_with,
 };
+use lapidary_model::NoHooks;
 
 use crate::common::{Fake, FakeCache, FakeModel, alone};
 
@@ -29,7 +30,9 @@ impl Bench {
     fn turn(&mut self) -> bool {
         let Self { scheduler, cache, prefixes } = self;
         let ops = Fake::default();
-        turn_with(scheduler, &ops, &FakeModel, cache, &mut NoDrafts, prefixes).unwrap()
+        let target = Target { ops: &ops, model: &FakeModel, cache };
+        let aids = Aids { drafter: &mut NoDrafts, prefixes, hooks: &mut NoHooks };
+        turn_with(scheduler, target, aids).unwrap()
     }
 
     /// What was told until nothing is left to do: texts in the order in which they ended.

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use lapidary_core::{KvCache, Section, SlotId, TokenId};
 use lapidary_engine::{
-    Budget, FirstCome, HostShelf, Label, Limits, NoDrafts, PrefixStats, Prefixes, Request,
-    RequestId, Scheduler, SectionKey, Shelf, turn_with,
+    Aids, Budget, FirstCome, HostShelf, Label, Limits, NoDrafts, PrefixStats, Prefixes, Request,
+    RequestId, Scheduler, SectionKey, Shelf, Target, turn_with,
 };
-use lapidary_model::run;
+use lapidary_model::{NoHooks, run};
 
 use crate::common::{Fake, FakeCache, FakeModel};
 
@@ -184,8 +184,10 @@ fn a_second_turn_reads_only_what_is_new() {
         let request = Request { max_tokens: Some(3), ..Request::new(RequestId(id), prompt) };
         scheduler.submit(request).unwrap();
         let mut step = || {
-            let (cache, drafter, prefixes) = (&mut cache, &mut NoDrafts, &mut prefixes);
-            turn_with(&mut scheduler, &OPS(), &FakeModel, cache, drafter, prefixes).unwrap()
+            let target = Target { ops: &OPS(), model: &FakeModel, cache: &mut cache };
+            let (drafter, hooks) = (&mut NoDrafts, &mut NoHooks);
+            let aids = Aids { drafter, prefixes: &mut prefixes, hooks };
+            turn_with(&mut scheduler, target, aids).unwrap()
         };
         while step() {}
         scheduler.stats().cached

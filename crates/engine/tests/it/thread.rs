@@ -11,6 +11,7 @@ use lapidary_engine::{
     Engine, Event, Finish, FirstCome, Health, Limits, NoDrafts, Parts, Prefixes, Refused, Request,
     RequestId, Scheduler, StartError, SubmitError, Ticket,
 };
+use lapidary_model::NoHooks;
 
 use crate::common::{Fake, FakeCache, FakeModel, PANIC, VOCAB, alone, of_sample};
 
@@ -24,6 +25,7 @@ fn parts(limits: Limits, ops: Fake) -> Parts<Fake> {
         model: Box::new(FakeModel),
         cache: Box::new(FakeCache::new(&limits)),
         drafter: Box::new(NoDrafts),
+        hooks: Box::new(NoHooks),
         prefixes: Prefixes::none(),
         scheduler: Scheduler::new(limits, Box::new(FirstCome)).unwrap(),
     }

@@ -9,7 +9,6 @@ mod folder;
 mod hostile_gguf;
 mod known_bytes;
 mod large_vocabulary;
-mod mutation;
 mod open;
 mod real_models;
 mod roundtrip;

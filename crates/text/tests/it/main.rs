@@ -1,6 +1,7 @@
 //! The promises of this crate, one module each.
 
 mod chat_template;
+mod dialogue;
 mod fuzz;
 mod grammar;
 mod injection;
