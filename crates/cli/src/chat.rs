@@ -18,7 +18,7 @@ use crate::engine::start;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::model::{Feature, Text, find, noticed};
-use crate::run::sampling;
+use crate::sampling::sampling;
 use editor::Editor;
 use lines::{Lines, Read};
 use screen::Screen;

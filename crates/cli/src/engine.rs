@@ -98,10 +98,20 @@ pub(crate) fn start(
     args: &DeviceArgs,
     options: &EngineArgs,
 ) -> Result<Running, Failure> {
+    start_for(source, args, options, 1)
+}
+
+/// Loads the model and starts an engine for several sequences at once.
+pub(crate) fn start_for(
+    source: Source,
+    args: &DeviceArgs,
+    options: &EngineArgs,
+    slots: usize,
+) -> Result<Running, Failure> {
     options.draft.check()?;
     let config = model::config(&source)?;
     check_layers(&args.kv, &config)?;
-    let extent = extent(context(args.ctx, &config)?);
+    let extent = Extent { slots, ..extent(context(args.ctx, &config)?) };
     memory::check(&source, &config, args, extent)?;
     let kv_bytes = KvBytes::per_slot(&extent, stored_layers(&config, &args.kv));
     let (kv, options) = (args.kv.clone(), options.clone());
