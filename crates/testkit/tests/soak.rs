@@ -11,7 +11,7 @@ use lapidary_engine::{
     Budget, Engine, Event, Finish, HostShelf, Limits, NoDrafts, Parts, Preemptive, Prefixes,
     Request, Scheduler, Swap, Ticket,
 };
-use lapidary_model::Precision;
+use lapidary_model::{NoHooks, Precision};
 use lapidary_testkit::{Device, Loaded, Rng, repository};
 
 const CONTEXT: u32 = 320;
@@ -38,6 +38,7 @@ fn parts() -> Parts<Cpu> {
         model: Box::new(model),
         cache: Box::new(cache),
         drafter: Box::new(NoDrafts),
+        hooks: Box::new(NoHooks),
         prefixes: Prefixes::new(Box::new(HostShelf::default()), budget),
         scheduler: scheduler.saving(64),
     }
