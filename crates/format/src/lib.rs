@@ -20,6 +20,7 @@ mod bytes;
 mod error;
 mod layout;
 mod tensors;
+mod wide;
 
 #[doc(hidden)]
 pub mod fuzz;
@@ -29,3 +30,4 @@ pub use folder::Folder;
 pub use gguf::Gguf;
 pub use json::json;
 pub use open::{Source, open};
+pub use wide::wide;

@@ -1,0 +1,3 @@
+//! What conversion promises.
+
+mod quantise;
