@@ -86,6 +86,16 @@ pub enum ConvertError {
         /// The type chosen for it.
         block: BlockType,
     },
+    /// Codes that are to become other codes.
+    #[error("tensor `{name}` is stored as {from}, and errors of {to} would come on top: quantise the original, or pass --requantize")]
+    Again {
+        /// The tensor.
+        name: String,
+        /// How it is stored.
+        from: BlockType,
+        /// How it was to be stored.
+        to: BlockType,
+    },
     /// A mix that is worthless without importance.
     #[error("{0} needs importance: make it with `lapidary imatrix` and pass it with --imatrix")]
     NeedsImportance(crate::Mix),

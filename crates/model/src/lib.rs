@@ -9,7 +9,7 @@
 pub mod config;
 pub mod gemma;
 mod load;
-mod names;
+pub mod names;
 mod run;
 mod traffic;
 

@@ -1,3 +1,4 @@
 //! What conversion promises.
 
+mod conversion;
 mod quantise;
