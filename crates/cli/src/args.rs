@@ -1,5 +1,7 @@
 //! What can be typed. Nothing here touches the world.
 
+pub(crate) mod files;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -7,6 +9,7 @@ use lapidary_backend_cpu::Isa;
 use lapidary_cache::KvSpec;
 
 use crate::device::DeviceName;
+use files::{ConvertArgs, ImatrixArgs, QuantizeArgs};
 
 /// Runs Google's Gemma 4 family from quantised weights.
 #[derive(Debug, Parser)]
@@ -28,6 +31,12 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     /// Measure speed, next to what this machine allows.
     Bench(BenchArgs),
+    /// Make a GGUF file from a Hugging Face folder.
+    Convert(ConvertArgs),
+    /// Store a GGUF file in other types.
+    Quantize(QuantizeArgs),
+    /// Measure how much each column of each matrix matters, for `--imatrix`.
+    Imatrix(ImatrixArgs),
 }
 
 /// Which model.
@@ -154,6 +163,9 @@ pub(crate) struct InfoArgs {
     /// List every tensor.
     #[arg(long)]
     pub(crate) tensors: bool,
+    /// Compare every tensor with the folder or file that the model was made from.
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) verify: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

@@ -12,9 +12,13 @@ use crate::args::InfoArgs;
 use crate::engine::{context, extent, stored_layers};
 use crate::failure::Failure;
 use crate::model::find;
+use crate::verify::verify;
 
 pub(crate) fn info(args: &InfoArgs) -> Result<u8, Failure> {
     let source = find(args.model.model.as_deref())?;
+    if let Some(original) = &args.verify {
+        return verify(&source, original, args.json);
+    }
     let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
     let report = report(&source, &config, args)?;
     if args.json {

@@ -3,15 +3,19 @@
 
 mod args;
 mod bench;
+mod convert;
 mod device;
 mod engine;
 mod eval;
 mod failure;
+mod imatrix;
 mod info;
 mod memory;
 mod model;
 mod run;
+mod search;
 mod tokenize;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -26,6 +30,9 @@ fn main() -> ExitCode {
         Command::Info(args) => (info::info(args), args.json),
         Command::Eval(args) => (eval::eval(args), args.json),
         Command::Bench(args) => (bench::bench(args), args.json),
+        Command::Convert(args) => (convert::convert(args), args.store.json),
+        Command::Quantize(args) => (convert::quantize(args), args.store.json),
+        Command::Imatrix(args) => (imatrix::imatrix(args), args.json),
     };
     ExitCode::from(outcome.unwrap_or_else(|failure| failure.report(json)))
 }

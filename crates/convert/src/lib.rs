@@ -21,8 +21,11 @@ mod recipe;
 
 pub mod imatrix;
 pub mod quantise;
+pub mod search;
 
 mod error;
+mod verify;
+mod workers;
 mod write;
 
 pub use choice::{Candidate, ModelFacts, choose, is_free};
@@ -31,4 +34,6 @@ pub use error::ConvertError;
 pub use imatrix::Imatrix;
 pub use mix::Mix;
 pub use recipe::{Again, Recipe};
+pub use verify::{Compared, Finding, verify};
+pub use workers::{NoThreads, Workers};
 pub use write::{Progress, Written};

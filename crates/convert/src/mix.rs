@@ -78,6 +78,18 @@ impl Mix {
         }
     }
 
+    /// The mix whose base holds most of the given bytes.
+    pub fn mostly(tensors: impl Iterator<Item = (BlockType, u64)>) -> Self {
+        let mut bytes = [0_u64; Self::ALL.len()];
+        for (block, own) in tensors {
+            if let Some(i) = Self::ALL.iter().position(|mix| mix.base() == block) {
+                bytes[i] += own;
+            }
+        }
+        let most = (0..bytes.len()).max_by_key(|&i| bytes[i]);
+        most.map_or(Self::F32, |i| Self::ALL[i])
+    }
+
     /// What `general.file_type` says of it.
     pub fn file_type(self) -> u32 {
         match self {

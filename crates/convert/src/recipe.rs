@@ -10,6 +10,7 @@ use crate::choice::{self, Candidate};
 use crate::draft::{Draft, Planned};
 use crate::imatrix::Imatrix;
 use crate::metadata::text;
+use crate::workers::Workers;
 use crate::write::{Progress, Written, write};
 use crate::{ConvertError, Mix};
 
@@ -74,8 +75,7 @@ impl Draft<'_> {
         candidates.iter().zip(chosen).map(|(tensor, block)| named(tensor, block)).collect()
     }
 
-    /// Writes the file at `to`, which has that name only when it is whole. All threads of the
-    /// current pool take part; the bytes do not depend on how many there are.
+    /// Writes the file at `to`, which has that name only when it is whole.
     ///
     /// # Errors
     /// See [`ConvertError`]. Nothing is left behind.
@@ -83,6 +83,7 @@ impl Draft<'_> {
         mut self,
         recipe: &Recipe<'_>,
         to: &Path,
+        workers: &Workers,
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Vec<Written>, ConvertError> {
         if recipe.mix == Mix::Q2_K_S && recipe.importance.is_none() {
@@ -101,7 +102,7 @@ impl Draft<'_> {
             self.set("quantize.imatrix.entries_count", GgufValue::U32(entries));
             self.set("quantize.imatrix.chunks_count", GgufValue::U32(imatrix.chunks));
         }
-        write(&self, &types, recipe.importance.map(|(imatrix, _)| imatrix), to, progress)
+        write(&self, &types, recipe.importance.map(|(imatrix, _)| imatrix), to, workers, progress)
     }
 
     fn refuse_codes_again(&self, types: &[BlockType], again: Again) -> Result<(), ConvertError> {

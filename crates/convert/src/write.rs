@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use lapidary_core::{BlockType, TensorInfo};
 use lapidary_format::codec;
 use lapidary_format::gguf::{GgufValue, Writer};
-use rayon::prelude::*;
 
 use crate::ConvertError;
 use crate::draft::{Draft, Origin, Planned};
 use crate::imatrix::Imatrix;
 use crate::quantise::quantise;
+use crate::workers::Workers;
 
 /// Numbers that one thread takes on at a time: a few megabytes with all that belongs to them.
 const PIECE: usize = 1 << 18;
@@ -59,6 +59,7 @@ pub(crate) fn write(
     types: &[BlockType],
     importance: Option<&Imatrix>,
     to: &Path,
+    workers: &Workers,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Vec<Written>, ConvertError> {
     let tensors: Vec<_> = draft.tensors.iter().zip(types).collect();
@@ -80,9 +81,8 @@ pub(crate) fn write(
     let mut out = Output::start(&file, &draft.values, &announced)?;
     let (mut done, mut written) = (0, Vec::new());
     for (tensor, &block) in tensors {
-        let weights = importance_of(tensor, block, importance)?;
-        let maker = Maker::new(draft, tensor, block, weights);
-        write_tensor(draft, &maker, &mut out, &mut |elements| {
+        let maker = Maker::weighed(draft, tensor, block, importance)?;
+        write_tensor(draft, &maker, workers, &mut out, &mut |elements| {
             done += elements as u64;
             progress(Progress { tensor: &tensor.name, done, total });
         })?;
@@ -95,7 +95,7 @@ pub(crate) fn write(
     Ok(written)
 }
 
-fn elements(tensor: &Planned) -> usize {
+pub(crate) fn elements(tensor: &Planned) -> usize {
     tensor.shape.iter().product()
 }
 
@@ -120,19 +120,15 @@ fn importance_of(
 fn write_tensor(
     draft: &Draft<'_>,
     maker: &Maker<'_>,
+    workers: &Workers,
     out: &mut Output<'_>,
     done: &mut dyn FnMut(usize),
 ) -> Result<(), ConvertError> {
     let tensor = maker.tensor;
-    let bytes = match &tensor.origin {
-        Origin::Tensor { name, .. } | Origin::Reordered { name, .. } => draft.source.bytes(name)?,
-        Origin::Made(_) => Cow::Borrowed(&[][..]),
-    };
-    for batch in pieces(tensor).chunks(2 * rayon::current_num_threads()) {
-        let made: Result<Vec<_>, ConvertError> =
-            batch.par_iter().map(|piece| maker.piece(&bytes, piece.clone())).collect();
-        for piece in made? {
-            out.piece(&tensor.name, &piece)?;
+    let bytes = maker.source_bytes(draft)?;
+    for batch in pieces(tensor).chunks(workers.batch()) {
+        for piece in workers.map(batch, |range| maker.piece(&bytes, range.clone())) {
+            out.piece(&tensor.name, &piece?)?;
         }
         let (first, last) = (batch[0].start, batch[batch.len() - 1].end);
         if let Origin::Tensor { name, .. } = &tensor.origin {
@@ -145,7 +141,7 @@ fn write_tensor(
 }
 
 /// Ranges of numbers that are whole rows, and of one matrix each.
-fn pieces(tensor: &Planned) -> Vec<Range<usize>> {
+pub(crate) fn pieces(tensor: &Planned) -> Vec<Range<usize>> {
     let cols = tensor.shape.last().copied().unwrap_or(1);
     let matrix = match tensor.shape[..] {
         [_, rows, cols] => rows * cols,
@@ -162,7 +158,7 @@ fn pieces(tensor: &Planned) -> Vec<Range<usize>> {
 }
 
 /// Makes a tensor's bytes, piece by piece, on any thread.
-struct Maker<'a> {
+pub(crate) struct Maker<'a> {
     tensor: &'a Planned,
     /// How the source stores it.
     from: BlockType,
@@ -175,21 +171,44 @@ struct Maker<'a> {
 }
 
 impl<'a> Maker<'a> {
-    fn new(
+    /// With what `importance` knows about the tensor.
+    pub(crate) fn weighed(
         draft: &'a Draft<'_>,
         tensor: &'a Planned,
         block: BlockType,
-        weights: Option<Vec<f32>>,
-    ) -> Self {
+        importance: Option<&Imatrix>,
+    ) -> Result<Self, ConvertError> {
+        let weights = importance_of(tensor, block, importance)?;
         let from = match &tensor.origin {
             Origin::Tensor { name, .. } | Origin::Reordered { name, .. } => draft.source.info(name),
             Origin::Made(_) => None,
         };
         let from = from.map_or(BlockType::F32, |info| info.block);
-        Self { tensor, from, block, weights, source: draft.source.origin() }
+        Ok(Self { tensor, from, block, weights, source: draft.source.origin() })
     }
 
-    fn piece(&self, bytes: &[u8], range: Range<usize>) -> Result<Vec<u8>, ConvertError> {
+    /// What the tensor is made of, as its source stores it.
+    pub(crate) fn source_bytes<'b>(
+        &self,
+        draft: &'b Draft<'_>,
+    ) -> Result<Cow<'b, [u8]>, ConvertError> {
+        match &self.tensor.origin {
+            Origin::Tensor { name, .. } | Origin::Reordered { name, .. } => {
+                Ok(draft.source.bytes(name)?)
+            }
+            Origin::Made(_) => Ok(Cow::Borrowed(&[])),
+        }
+    }
+
+    /// The weights of the matrix that holds a number.
+    pub(crate) fn weights_at(&self, element: usize) -> Option<&[f32]> {
+        let weights = self.weights.as_ref()?;
+        let cols = self.tensor.shape.last().copied().unwrap_or(1);
+        let matrix = elements(self.tensor) / (weights.len() / cols);
+        Some(&weights[element / matrix * cols..][..cols])
+    }
+
+    pub(crate) fn piece(&self, bytes: &[u8], range: Range<usize>) -> Result<Vec<u8>, ConvertError> {
         let same = self.from == self.block
             && matches!(self.tensor.origin, Origin::Tensor { add, .. } if add == 0.0);
         if same && self.from.is_quantised() {
@@ -200,16 +219,16 @@ impl<'a> Maker<'a> {
             return Ok(stored(self.from, bytes, &range).to_vec());
         }
         let cols = self.tensor.shape.last().copied().unwrap_or(1);
-        let weights = self.weights.as_ref().map(|weights| {
-            let matrix = elements(self.tensor) / (weights.len() / cols);
-            &weights[range.start / matrix * cols..][..cols]
-        });
-        quantise(self.block, cols, &numbers, weights)
+        quantise(self.block, cols, &numbers, self.weights_at(range.start))
             .map_err(|reason| ConvertError::Numbers { name: self.tensor.name.clone(), reason })
     }
 
     /// Some of the numbers, all of them finite.
-    fn numbers(&self, bytes: &[u8], range: Range<usize>) -> Result<Vec<f32>, ConvertError> {
+    pub(crate) fn numbers(
+        &self,
+        bytes: &[u8],
+        range: Range<usize>,
+    ) -> Result<Vec<f32>, ConvertError> {
         let start = range.start;
         let numbers = self.tensor.origin.numbers(self.from, bytes, range);
         match numbers.iter().position(|x| !x.is_finite()) {
@@ -245,7 +264,7 @@ impl Origin {
 }
 
 /// The bytes of a range of numbers that begins and ends with a block.
-fn stored<'a>(block: BlockType, bytes: &'a [u8], range: &Range<usize>) -> &'a [u8] {
+pub(crate) fn stored<'a>(block: BlockType, bytes: &'a [u8], range: &Range<usize>) -> &'a [u8] {
     let at = |element: usize| element / block.block_len() * block.block_bytes();
     &bytes[at(range.start)..at(range.end)]
 }

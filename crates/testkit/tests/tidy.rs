@@ -36,6 +36,11 @@ const CRATES: &[Crate] = &[
     Crate { name: "model", ours: &["core"], theirs: &["thiserror"] },
     Crate { name: "engine", ours: &["core", "model"], theirs: &["thiserror"] },
     Crate {
+        name: "convert",
+        ours: &["core", "format", "model"],
+        theirs: &["rayon", "thiserror"],
+    },
+    Crate {
         name: "measure",
         ours: &["core", "engine", "model"],
         theirs: &["serde_json", "thiserror"],
@@ -46,6 +51,7 @@ const CRATES: &[Crate] = &[
             "backend-cpu",
             "backend-cuda",
             "cache",
+            "convert",
             "core",
             "engine",
             "format",
@@ -77,7 +83,10 @@ const FOR_TESTS: &[&str] =
     &["half", "insta", "proptest", "safetensors", "serde_json", "sha2", "tempfile"];
 /// Our crates that only a crate's tests may use: a device is compared with the CPU, on whole models.
 const OURS_FOR_TESTS: &[(&str, &[&str])] =
-    &[("backend-cuda", &["backend-cpu", "cache", "format", "model"])];
+    &[
+        ("backend-cuda", &["backend-cpu", "cache", "format", "model"]),
+        ("convert", &["backend-cpu", "cache", "measure"]),
+    ];
 
 /// Crates that may contain unsafe code.
 const UNSAFE: &[&str] = &["backend-cpu", "backend-cuda", "format"];

@@ -2,14 +2,18 @@
 //!
 //! The error of a matrix product is the error of the weights times the inputs, so a weight whose
 //! input is large must be kept more exactly. [`Imatrix`] is the public GGUF form that llama.cpp
-//! writes and reads too; [`observe`] collects it by running a model.
+//! writes and reads too; [`collect`] makes it by running a model on a device that is
+//! [`Observed`].
 
+mod collect;
 mod file;
-pub mod observe;
+mod observe;
 
 use std::collections::BTreeMap;
 
+pub use collect::collect;
 pub use file::ImatrixError;
+pub use observe::{Observed, Routes, Watched};
 
 /// Importance of the inputs of a model's matrices.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,6 +48,11 @@ pub struct Coverage {
 }
 
 impl Imatrix {
+    /// Nothing yet, from a text of this name in chunks of this many rows.
+    pub fn new(dataset: String, chunk_size: u32) -> Self {
+        Self { datasets: vec![dataset], chunk_size, ..Self::default() }
+    }
+
     /// Names of the matrices it knows, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)

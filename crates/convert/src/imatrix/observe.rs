@@ -21,7 +21,7 @@ pub struct Observed<B: Backend> {
     /// Matrices made so far.
     made: RefCell<usize>,
     /// For each size of stack, a stack of matrices that change nothing.
-    unit: RefCell<HashMap<(usize, usize), B::Weight>>,
+    units: RefCell<HashMap<(usize, usize), B::Weight>>,
     /// The first fault of a product's inputs on their way to the host.
     fault: RefCell<Option<DeviceError>>,
 }
@@ -58,11 +58,20 @@ pub struct Watched<B: Backend> {
     inner: B::Weight,
 }
 
-/// Routes that can be read: for each row, its experts.
+/// Routes with the logits they were made from, row after row.
 pub struct Routes<B: Backend> {
     inner: B::Routes,
-    chosen: Vec<Vec<usize>>,
-    experts: usize,
+    logits: Vec<f32>,
+    k: usize,
+}
+
+impl<B: Backend> Routes<B> {
+    /// `(row, expert)` for every choice.
+    fn pairs(&self, experts: usize) -> Vec<(usize, usize)> {
+        let rows = self.logits.chunks_exact(experts).enumerate();
+        let own = |(row, logits)| largest(logits, self.k).into_iter().map(move |e| (row, e));
+        rows.flat_map(own).collect()
+    }
 }
 
 impl<B: Backend> Observed<B> {
@@ -72,7 +81,7 @@ impl<B: Backend> Observed<B> {
             inner,
             seen: RefCell::default(),
             made: RefCell::default(),
-            unit: RefCell::default(),
+            units: RefCell::default(),
             fault: RefCell::default(),
         }
     }
@@ -80,6 +89,12 @@ impl<B: Backend> Observed<B> {
     /// What was seen since the last call, by the matrices' numbers.
     pub(crate) fn take(&self) -> HashMap<usize, Sums> {
         self.seen.take()
+    }
+
+    /// Squares of the inputs of a matrix since they were last taken, `cols` sums per matrix of a
+    /// stack.
+    pub fn squares(&self, w: &Watched<B>) -> Vec<f64> {
+        self.seen.borrow().get(&w.id).map(|sums| sums.squares.clone()).unwrap_or_default()
     }
 
     /// Brings activations to the host. A fault is kept for [`Backend::finish`].
@@ -109,23 +124,18 @@ impl<B: Backend> Observed<B> {
         gate_up: &Watched<B>,
         down: &Watched<B>,
     ) {
-        let pairs: Vec<(usize, usize)> = routes
-            .chosen
-            .iter()
-            .enumerate()
-            .flat_map(|(row, chosen)| chosen.iter().map(move |&expert| (row, expert)))
-            .collect();
+        let pairs = routes.pairs(gate_up.stack);
         if pairs.is_empty() {
             return;
         }
         let rows: Vec<_> = pairs.iter().map(|&(row, _)| row).collect();
         let inputs = self.inner.select(x, &rows);
         self.see(gate_up, &inputs, |i| pairs[i].1);
-        let only = self.only(pairs.iter().map(|&(_, expert)| expert), routes.experts);
-        let mut units = self.unit.borrow_mut();
+        let only = self.only(pairs.iter().map(|&(_, expert)| expert), gate_up.stack);
+        let mut units = self.units.borrow_mut();
         let unit = units.entry((down.stack, down.cols)).or_insert_with(|| {
             let made = self.inner.matrix(unit(down.stack, down.cols));
-            made.unwrap_or_else(|e| panic!("a device that has experts has BF16 matrices: {e}"))
+            made.expect("every device has matrices of BF16, and room for a small stack")
         });
         let between = self.inner.experts(&inputs, &only, &gate_up.inner, unit);
         self.see(down, &between, |i| pairs[i].1);
@@ -242,11 +252,7 @@ impl<B: Backend> Backend for Observed<B> {
 
     fn route(&self, logits: &Self::Act, per_expert: &Self::Vector, k: usize) -> Self::Routes {
         let inner = self.inner.route(logits, per_expert, k);
-        // The router is the product before, and its matrix has one row per expert.
-        let flat = self.fetch(logits);
-        let experts = self.experts_of(logits, &flat);
-        let chosen = flat.chunks_exact(experts).map(|row| largest(row, k)).collect();
-        Routes { inner, chosen, experts }
+        Routes { inner, logits: self.fetch(logits), k }
     }
 
     fn experts(
@@ -306,5 +312,39 @@ impl<B: Backend> Backend for Observed<B> {
         angles: &Self::Angles,
     ) -> Self::Act {
         self.inner.norm_rope(x, w, eps, angles)
+    }
+}
+
+impl<B: KvKernels> KvKernels for Observed<B> {
+    type Store = B::Store;
+
+    fn reserve(
+        &self,
+        regime: Regime,
+        spec: KvLayerSpec,
+        slots: usize,
+        cells: usize,
+    ) -> Result<Self::Store, Unsupported> {
+        self.inner.reserve(regime, spec, slots, cells)
+    }
+
+    fn store_bytes(&self, store: &Self::Store) -> usize {
+        self.inner.store_bytes(store)
+    }
+
+    fn upload_plan(&self, plan: LayerPlan) -> Self::Plan {
+        self.inner.upload_plan(plan)
+    }
+
+    fn write(&self, store: &mut Self::Store, plan: &Self::Plan, k: &Self::Act, v: &Self::Act) {
+        self.inner.write(store, plan, k, v);
+    }
+
+    fn attend(&self, store: &Self::Store, plan: &Self::Plan, q: &Self::Act) -> Self::Act {
+        self.inner.attend(store, plan, q)
+    }
+
+    fn copy(&self, store: &mut Self::Store, slot: SlotId, from: u32, to: u32) {
+        self.inner.copy(store, slot, from, to);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lapidary_convert::{Draft, Mix, Recipe};
+use lapidary_convert::{Draft, Mix, Recipe, Workers};
 use lapidary_core::{BlockType, TensorSource, Value};
 use lapidary_format::{Folder, Gguf};
 use lapidary_testkit::shared;
@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 /// Writes a draft into a folder that disappears with the test, and opens it.
 pub(crate) fn written(draft: Draft<'_>, recipe: &Recipe<'_>, at: &Path) -> Gguf {
     let path = at.join("model.gguf");
-    draft.write(recipe, &path, &mut |_| {}).unwrap();
+    draft.write(recipe, &path, &Workers::new(2).unwrap(), &mut |_| {}).unwrap();
     let listed: Vec<_> = std::fs::read_dir(at).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(listed, ["model.gguf"], "nothing else is left");
     Gguf::open(&path).unwrap()

@@ -1,4 +1,10 @@
 //! What conversion promises.
 
 mod conversion;
+mod hostile;
+mod imatrix;
+mod known_rows;
+#[cfg(feature = "slow")]
+mod quality;
 mod quantise;
+mod verify;
