@@ -269,10 +269,20 @@ pub(crate) fn stored<'a>(block: BlockType, bytes: &'a [u8], range: &Range<usize>
     &bytes[at(range.start)..at(range.end)]
 }
 
+/// The numbers of whole blocks. What most sources hold is read in a loop of its own.
 fn decode(block: BlockType, bytes: &[u8], elements: usize) -> Vec<f32> {
+    if block == BlockType::BF16 {
+        let (numbers, _) = bytes.as_chunks::<2>();
+        return numbers.iter().map(|&x| widen(u16::from_le_bytes(x))).collect();
+    }
     let mut out = vec![0.0; elements];
     codec::decode(block, bytes, &mut out).expect("the source promises whole blocks");
     out
+}
+
+/// A BF16 is the upper half of an F32.
+fn widen(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
 }
 
 /// The file being written, with errors that name it.

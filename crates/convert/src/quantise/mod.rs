@@ -26,7 +26,7 @@ pub enum QuantiseError {
     #[error(transparent)]
     Codec(#[from] CodecError),
     /// A number that is not finite, or too large for scales of 16 bits.
-    #[error("element {index} is {value}: {block} holds finite numbers up to {LARGEST}")]
+    #[error("element {index} is {value}: {block} holds finite numbers up to {}", largest(*.block))]
     Range {
         /// The type.
         block: BlockType,
@@ -46,8 +46,11 @@ pub enum QuantiseError {
 }
 
 /// The largest magnitude that types with 16-bit scales take: scales and minimums may lie beyond
-/// the numbers, but never twice as far.
-const LARGEST: f32 = 32_752.0;
+/// the numbers, but never twice as far. Codes of eight bits have scales 127 times smaller than
+/// their numbers.
+fn largest(block: BlockType) -> f32 {
+    if block == BlockType::Q8_0 { 8_000_000.0 } else { 32_752.0 }
+}
 
 /// Rows of `cols` numbers as blocks.
 ///
@@ -79,8 +82,9 @@ pub fn quantise_plainly(
     values: &[f32],
     importance: Option<&[f32]>,
 ) -> Result<Vec<u8>, QuantiseError> {
-    if let Some(rows) = Rows::check(block, cols, values, importance)? {
-        return Ok(rows.write::<plain::Plain>(block));
+    match Rows::check(block, cols, values, importance)? {
+        Some(rows) if block != BlockType::Q8_0 => return Ok(rows.write::<plain::Plain>(block)),
+        _ => {}
     }
     Ok(codec::encode(block, values)?)
 }
@@ -112,11 +116,12 @@ impl<'a> Rows<'a> {
         if let Some(found) = importance.map(<[f32]>::len).filter(|&found| found != cols) {
             return Err(QuantiseError::Importance { found, cols });
         }
-        if !block.is_quantised() || matches!(block, BlockType::Q8_0 | BlockType::MXFP4) {
+        if !block.is_quantised() || block == BlockType::MXFP4 {
             return Ok(None);
         }
         // A NaN is not below anything.
-        let fits = |x: &f32| x.abs() <= LARGEST;
+        let most = largest(block);
+        let fits = |x: &f32| x.abs() <= most;
         match values.iter().position(|x| !fits(x)) {
             Some(index) => Err(QuantiseError::Range { block, index, value: values[index] }),
             None => Ok(Some(Self { cols, values, importance })),
@@ -137,11 +142,8 @@ impl<'a> Rows<'a> {
             BlockType::Q4_K => self.by_block(block, |x, q, out| k::q4_k::<S>(x, q, out)),
             BlockType::Q5_K => self.by_block(block, |x, q, out| k::q5_k::<S>(x, q, out)),
             BlockType::Q6_K => self.by_block(block, |x, q, out| k::q6_k::<S>(x, q, out)),
-            BlockType::BF16
-            | BlockType::F16
-            | BlockType::F32
-            | BlockType::MXFP4
-            | BlockType::Q8_0 => unreachable!("{block} was left to the codec"),
+            BlockType::Q8_0 => self.by_row(block, |x, _, out| q32::q8_0(x, out)),
+            BlockType::BF16 | BlockType::F16 | BlockType::F32 | BlockType::MXFP4 => unreachable!("{block} was left to the codec"),
         }
     }
 

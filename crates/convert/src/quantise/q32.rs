@@ -1,4 +1,4 @@
-//! Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL: blocks of 32 with one scale, and for `_1` types a minimum.
+//! Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL: blocks of 32 with one scale, and for `_1` types a minimum.
 //!
 //! Without importance a scale reaches the largest number and nothing is searched, except for
 //! IQ4_NL.
@@ -57,6 +57,21 @@ pub(super) fn offset<S: Search>(
             put(fit.min[n], out);
             put_codes(&fit.codes_of(n), most.div_ceil(2), out);
         }
+    }
+}
+
+/// Q8_0. Nothing is searched. Twin: `codec::encode`.
+#[inline(always)]
+pub(super) fn q8_0(row: &[f32], out: &mut Vec<u8>) {
+    for block in row.chunks_exact(LEN) {
+        // Magnitudes compare like their bits.
+        let most = block.iter().fold(0, |most, x| (x.to_bits() & 0x7fff_ffff).max(most));
+        let scale = f32::from_bits(most) / 127.0;
+        let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+        put(scale, out);
+        let codes: [u8; LEN] =
+            std::array::from_fn(|i| ((block[i] * inverse).round() as i32 as i8).cast_unsigned());
+        out.extend_from_slice(&codes);
     }
 }
 

@@ -47,7 +47,7 @@ pub fn spend(tensors: &[Sensitivity], budget: Budget) -> Vec<Choice> {
     }
     for (tensor, rung, _) in steps {
         let (from, to) = (&ladders[tensor][rung], &ladders[tensor][rung + 1]);
-        let larger = bytes - from.bytes + to.bytes;
+        let larger = bytes + (to.bytes - from.bytes);
         let allowed = match budget {
             Budget::Bytes(most) => larger <= most,
             Budget::Harm(most) => harm > most,
