@@ -24,6 +24,7 @@ pub mod quantise;
 pub mod search;
 
 mod error;
+mod unfinished;
 mod verify;
 mod workers;
 mod write;

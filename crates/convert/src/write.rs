@@ -2,10 +2,10 @@
 //! byte is on the disk.
 
 use std::borrow::Cow;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::BufWriter;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use lapidary_core::{BlockType, TensorInfo};
 use lapidary_format::codec;
@@ -15,6 +15,7 @@ use crate::ConvertError;
 use crate::draft::{Draft, Origin, Planned};
 use crate::imatrix::Imatrix;
 use crate::quantise::quantise;
+use crate::unfinished::Unfinished;
 use crate::workers::Workers;
 
 /// Numbers that one thread takes on at a time: a few megabytes with all that belongs to them.
@@ -297,7 +298,7 @@ impl<'a> Output<'a> {
         values: &[(String, GgufValue)],
         tensors: &[(String, TensorInfo)],
     ) -> Result<Self, ConvertError> {
-        let writer = Writer::new(BufWriter::new(&file.file), values, tensors);
+        let writer = Writer::new(BufWriter::new(file.file()), values, tensors);
         let writer =
             writer.map_err(|source| ConvertError::Write { path: file.shown(), source })?;
         Ok(Self { writer, file })
@@ -314,54 +315,4 @@ impl<'a> Output<'a> {
         let finished = self.writer.finish();
         finished.map_err(|source| ConvertError::Write { path: file.shown(), source }).map(|_| ())
     }
-}
-
-/// A file that has its name only when it is whole. Dropped before that, it is removed; a process
-/// that is killed leaves it under its other name, where the next one starts over.
-pub(crate) struct Unfinished {
-    file: File,
-    temporary: PathBuf,
-    path: PathBuf,
-    kept: bool,
-}
-
-impl Unfinished {
-    pub(crate) fn create(path: &Path) -> Result<Self, ConvertError> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".unfinished");
-        let temporary = path.with_file_name(name);
-        match File::create(&temporary) {
-            Ok(file) => Ok(Self { file, temporary, path: path.to_owned(), kept: false }),
-            Err(source) => Err(output(path, source)),
-        }
-    }
-
-    pub(crate) fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// Gives the file its name.
-    pub(crate) fn keep(mut self) -> Result<(), ConvertError> {
-        self.file.sync_all().map_err(|source| output(&self.path, source))?;
-        fs::rename(&self.temporary, &self.path).map_err(|source| output(&self.path, source))?;
-        self.kept = true;
-        Ok(())
-    }
-
-    fn shown(&self) -> String {
-        self.path.display().to_string()
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if !self.kept {
-            // Nobody can be told here, and the next run overwrites what is left.
-            let _ = fs::remove_file(&self.temporary);
-        }
-    }
-}
-
-pub(crate) fn output(path: &Path, source: std::io::Error) -> ConvertError {
-    ConvertError::Output { path: path.display().to_string(), source }
 }

@@ -71,6 +71,9 @@ impl Checkpoint {
         json!({
             "model_type": "gemma4_text",
             "vocab_size": VOCABULARY,
+            "pad_token_id": 0,
+            "eos_token_id": 1,
+            "bos_token_id": 2,
             "hidden_size": self.hidden,
             "intermediate_size": self.feed_forward,
             "num_hidden_layers": self.layers,
@@ -125,13 +128,16 @@ impl Checkpoint {
 }
 
 fn tokenizer() -> Value {
+    const SPECIAL: [&str; 4] = ["<pad>", "<eos>", "<bos>", "<unk>"];
     let text = |id: usize| match id {
-        0..256 => format!("<0x{id:02X}>"),
+        0..4 => SPECIAL[id].to_owned(),
+        4..260 => format!("<0x{:02X}>", id - 4),
         _ => format!("piece{id}"),
     };
     let vocab: Map<_, _> = (0..VOCABULARY).map(|id| (text(id), json!(id))).collect();
     let model = json!({ "type": "BPE", "byte_fallback": true, "vocab": vocab, "merges": [] });
-    json!({ "model": model, "added_tokens": [] })
+    let added = |id: usize| json!({ "id": id, "content": SPECIAL[id], "special": true });
+    json!({ "model": model, "added_tokens": (0..4).map(added).collect::<Vec<_>>() })
 }
 
 fn shard(path: &Path, tensors: &[(String, Vec<usize>)], rng: &mut Rng) {

@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::{Entry, Imatrix};
 use crate::ConvertError;
 use crate::metadata::text;
-use crate::write::Unfinished;
+use crate::unfinished::Unfinished;
 
 /// A file of importance cannot be used.
 #[derive(Debug, Error)]

@@ -1,5 +1,6 @@
 //! What conversion promises.
 
+mod answers;
 mod conversion;
 mod hostile;
 mod imatrix;
