@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lapidary_convert::{Again, Draft, Imatrix, Mix, Progress, Recipe, Workers, Written};
+use lapidary_convert::{
+    Again, ConvertError, Draft, Imatrix, Mix, Progress, Recipe, Workers, Written,
+};
 use lapidary_core::BlockType;
 use lapidary_format::{Folder, Gguf, Source};
 use serde_json::json;
@@ -20,9 +22,10 @@ pub(crate) fn convert(args: &ConvertArgs) -> Result<u8, Failure> {
     let named = named.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy());
     let name = args.name.clone().or_else(|| named.map(Into::into)).unwrap_or_default();
     let draft = match args.vision {
-        true => Draft::of_vision(&folder, &name)?,
-        false => Draft::of_folder(&folder, &name)?,
+        true => Draft::of_vision(&folder, &name),
+        false => Draft::of_folder(&folder, &name),
     };
+    let draft = draft.map_err(failed)?;
     let store = Store::new(&args.store)?;
     let named = store.named(&draft)?;
     store.write(draft, &args.output, Types { mix: args.quant, named }, Again::Refuse)
@@ -32,7 +35,7 @@ pub(crate) fn quantize(args: &QuantizeArgs) -> Result<u8, Failure> {
     let gguf = Gguf::open(&args.input).map_err(|e| Failure::work("model_unreadable", e))?;
     let source = Source::Gguf(gguf);
     let Source::Gguf(gguf) = &source else { unreachable!("it was made one line above") };
-    let draft = Draft::of_gguf(gguf)?;
+    let draft = Draft::of_gguf(gguf).map_err(failed)?;
     let store = Store::new(&args.store)?;
     let types = match (args.mix, &args.search.text) {
         (Some(mix), _) => Types { mix, named: store.named(&draft)? },
@@ -41,6 +44,10 @@ pub(crate) fn quantize(args: &QuantizeArgs) -> Result<u8, Failure> {
     };
     let again = if args.requantize { Again::Allow } else { Again::Refuse };
     store.write(draft, &args.output, types, again)
+}
+
+fn failed(error: ConvertError) -> Failure {
+    Failure::work("conversion", error)
 }
 
 /// The types of a file's tensors.
@@ -122,7 +129,7 @@ impl<'a> Store<'a> {
         let recipe = Recipe { mix, named, importance, again };
         let written = draft.write(&recipe, output, &self.workers, &mut progress);
         bar.finish_and_clear();
-        show(&written?, output, self.args.json);
+        show(&written.map_err(failed)?, output, self.args.json);
         Ok(0)
     }
 }
@@ -145,9 +152,9 @@ fn show(written: &[Written], output: &Path, json: bool) {
     let weighed = written.iter().filter(|tensor| tensor.weighed).count();
     let bits = 8.0 * bytes as f64 / elements as f64;
     if json {
-        let types = types.iter().map(|(name, (tensors, bytes))| {
-            json!({ "type": name, "tensors": tensors, "bytes": bytes })
-        });
+        let types = types.iter().map(
+            |(name, (tensors, bytes))| json!({ "type": name, "tensors": tensors, "bytes": bytes }),
+        );
         let report = json!({
             "file": output.display().to_string(),
             "weight_bytes": bytes,

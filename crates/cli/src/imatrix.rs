@@ -45,8 +45,7 @@ fn begun(args: &ImatrixArgs) -> Result<Imatrix, Failure> {
     if !args.output.exists() {
         return Ok(empty);
     }
-    let found =
-        Imatrix::read(&args.output).map_err(|e| Failure::work("imatrix_unreadable", e))?;
+    let found = Imatrix::read(&args.output).map_err(|e| Failure::work("imatrix_unreadable", e))?;
     if found.datasets == empty.datasets && found.chunk_size == args.chunk {
         eprintln!("continuing {} after {} chunks", args.output.display(), found.chunks);
         return Ok(found);
@@ -75,9 +74,8 @@ impl Work for Collect<'_> {
         let mut cache = cache(&ops, &model, &KvSpec::default(), extent(args.chunk))?;
         let bar = bar("chunk {pos} of {len} {bar:40} {eta} left");
         bar.set_length(chunks.len() as u64);
-        let save = |imatrix: &Imatrix| {
-            imatrix.write(&args.output).map_err(|e| Failure::work("output", e))
-        };
+        let save =
+            |imatrix: &Imatrix| imatrix.write(&args.output).map_err(|e| Failure::work("output", e));
         let mut saved = Ok(());
         let mut after = |imatrix: &Imatrix| {
             bar.set_position(imatrix.chunks.into());

@@ -78,17 +78,14 @@ impl Work for Search<'_> {
             bar.set_position(at.done);
             bar.set_message(at.tensor.to_owned());
         };
-        let mut measure = |variant: &Variant<'_>| judge.measure(variant);
-        let measured = self.draft.sensitivities(
-            self.importance,
-            self.workers,
-            &mut measure,
-            &mut progress,
-        );
+        let mut measure = |variant: &Variant<'_>| judge.measure(variant).map_err(Stopped);
+        let measured =
+            self.draft.sensitivities(self.importance, self.workers, &mut measure, &mut progress);
         bar.finish_and_clear();
-        let tensors = measured?;
+        let tensors = measured.map_err(|Stopped(failure)| failure)?;
         let mut whole = |choices: &[Choice]| {
-            let variant = self.draft.variant(choices, self.importance, self.workers)?;
+            let variant = self.draft.variant(choices, self.importance, self.workers);
+            let variant = variant.map_err(|e| Failure::work("conversion", e))?;
             judge.measure(&variant)
         };
         let found = match (self.args.target_size, self.args.target_kld) {
@@ -177,9 +174,12 @@ impl<'a, B: KvKernels> Judge<'a, B> {
     }
 }
 
-impl From<ConvertError> for Failure {
+/// A search that came to an end, whoever ended it.
+struct Stopped(Failure);
+
+impl From<ConvertError> for Stopped {
     fn from(error: ConvertError) -> Self {
-        Self::work("conversion", error)
+        Self(Failure::work("conversion", error))
     }
 }
 
@@ -187,7 +187,10 @@ impl From<ConvertError> for Failure {
 fn show(tensors: &[Sensitivity], found: &Found) {
     let mut lines: Vec<_> = tensors.iter().zip(&found.choices).collect();
     lines.sort_by(|a, b| b.0.tried.1.total_cmp(&a.0.tried.1));
-    println!("{:<32} {:<7} {:>12}  divergence alone; what the next size would save", "tensor", "type", "bytes");
+    println!(
+        "{:<32} {:<7} {:>12}  divergence alone; what the next size would save",
+        "tensor", "type", "bytes"
+    );
     for (tensor, choice) in lines {
         let (block, harm) = tensor.tried;
         let next = choice.next.map_or_else(

@@ -35,7 +35,12 @@ fn main() {
             };
             f64::from(times) * (2 * bf16.len()) as f64 / 1e6 / seconds
         };
-        println!("{:<8} {:>12.1} {:>16.1}", block.to_string(), speed(None), speed(Some(&importance)));
+        println!(
+            "{:<8} {:>12.1} {:>16.1}",
+            block.to_string(),
+            speed(None),
+            speed(Some(&importance))
+        );
     }
 }
 

@@ -28,8 +28,13 @@ pub struct Candidate<'a> {
 
 /// Whether a tensor's type may be chosen: matrices, apart from a few that are small and matter.
 pub fn is_free(name: &str, shape: &[usize]) -> bool {
-    const KEPT: [&str; 5] =
-        ["_norm.weight", "ffn_gate_inp.weight", "per_layer_model_proj", "position_embd", "patch_embd"];
+    const KEPT: [&str; 5] = [
+        "_norm.weight",
+        "ffn_gate_inp.weight",
+        "per_layer_model_proj",
+        "position_embd",
+        "patch_embd",
+    ];
     let matrix = shape.split_last().is_some_and(|(_, outer)| outer.iter().any(|&dim| dim > 1));
     matrix && name.ends_with("weight") && !KEPT.iter().any(|kept| name.contains(kept))
 }

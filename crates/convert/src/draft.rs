@@ -197,7 +197,7 @@ fn decoder_tensors(folder: &Folder, config: &Config) -> Result<Vec<Planned>, Con
     let mut tensors = Vec::new();
     for from in folder.names() {
         let Some(info) = folder.info(from).filter(|_| !is_left_out(from)) else { continue };
-        let Some(name) = assistant_name(from).or_else(|| names::to_gguf(from)) else {
+        let Some(name) = names::to_gguf(from) else {
             return Err(ConvertError::UnknownTensor { name: from.to_owned(), origin: origin() });
         };
         let mut planned = Planned::same(name, from, info);
@@ -235,12 +235,6 @@ fn is_left_out(name: &str) -> bool {
         "lm_head.weight",
     ];
     PARTS.iter().any(|part| name.contains(part))
-}
-
-/// An assistant's two matrices between its width and the decoder's.
-fn assistant_name(name: &str) -> Option<String> {
-    let known = matches!(name, "pre_projection.weight" | "post_projection.weight");
-    known.then(|| format!("nextn.{name}"))
 }
 
 /// The makers' sampling, and the tokens that they forbid.

@@ -51,7 +51,9 @@ pub enum ConvertError {
         origin: String,
     },
     /// Elements of a kind that cannot be converted.
-    #[error("tensor `{name}` of {origin} is stored in a kind that is not read: use a BF16, F16 or F32 checkpoint")]
+    #[error(
+        "tensor `{name}` of {origin} is stored in a kind that is not read: use a BF16, F16 or F32 checkpoint"
+    )]
     Skipped {
         /// The tensor.
         name: String,
@@ -87,7 +89,9 @@ pub enum ConvertError {
         block: BlockType,
     },
     /// Codes that are to become other codes.
-    #[error("tensor `{name}` is stored as {from}, and errors of {to} would come on top: quantise the original, or pass --requantize")]
+    #[error(
+        "tensor `{name}` is stored as {from}, and errors of {to} would come on top: quantise the original, or pass --requantize"
+    )]
     Again {
         /// The tensor.
         name: String,
@@ -100,7 +104,9 @@ pub enum ConvertError {
     #[error("{0} needs importance: make it with `lapidary imatrix` and pass it with --imatrix")]
     NeedsImportance(crate::Mix),
     /// Importance for another model.
-    #[error("the importance file has no entry for tensor `{name}` with {cols} columns: it was made with another model")]
+    #[error(
+        "the importance file has no entry for tensor `{name}` with {cols} columns: it was made with another model"
+    )]
     NoImportance {
         /// The tensor.
         name: String,

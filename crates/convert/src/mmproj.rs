@@ -29,10 +29,7 @@ const LAYER: &[(&str, &str)] = &[
 const SUFFIXES: [&str; 5] = ["weight", "input_max", "input_min", "output_max", "output_min"];
 
 /// The metadata and tensors of a folder's vision tower.
-pub(crate) fn draft(
-    folder: &Folder,
-    name: &str,
-) -> Result<(Values, Vec<Planned>), ConvertError> {
+pub(crate) fn draft(folder: &Folder, name: &str) -> Result<(Values, Vec<Planned>), ConvertError> {
     let origin = folder.origin().to_owned();
     let unspeakable = |reason: &str| ConvertError::Unspeakable {
         origin: origin.clone(),

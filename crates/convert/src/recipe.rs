@@ -65,13 +65,10 @@ impl Draft<'_> {
                 Candidate { stored: if follows { base } else { tensor.stored }, ..tensor }
             })
             .collect();
-        let chosen = choice::choose(
-            recipe.mix,
-            self.facts(),
-            recipe.importance.is_some(),
-            &candidates,
-        );
-        let named = |tensor: &Candidate<'_>, block| *recipe.named.get(tensor.name).unwrap_or(&block);
+        let chosen =
+            choice::choose(recipe.mix, self.facts(), recipe.importance.is_some(), &candidates);
+        let named =
+            |tensor: &Candidate<'_>, block| *recipe.named.get(tensor.name).unwrap_or(&block);
         candidates.iter().zip(chosen).map(|(tensor, block)| named(tensor, block)).collect()
     }
 
@@ -110,11 +107,9 @@ impl Draft<'_> {
             tensor.stored.is_quantised() && to.is_quantised() && tensor.stored != **to
         };
         match self.tensors.iter().zip(types).find(becomes_other) {
-            Some((tensor, &to)) if again == Again::Refuse => Err(ConvertError::Again {
-                name: tensor.name.clone(),
-                from: tensor.stored,
-                to,
-            }),
+            Some((tensor, &to)) if again == Again::Refuse => {
+                Err(ConvertError::Again { name: tensor.name.clone(), from: tensor.stored, to })
+            }
             _ => Ok(()),
         }
     }

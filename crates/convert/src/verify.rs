@@ -6,11 +6,11 @@ use std::ops::Range;
 use lapidary_core::{BlockType, TensorSource};
 use lapidary_format::{Gguf, codec};
 
+use crate::ConvertError;
 use crate::draft::{Draft, Origin, Planned};
 use crate::quantise::quantise;
 use crate::workers::Workers;
 use crate::write::{Progress, elements, pieces, stored};
-use crate::ConvertError;
 
 /// How a tensor of a file compares with its source.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +69,12 @@ pub fn verify(
     Ok(all)
 }
 
-fn compare(file: &Gguf, source: &Draft<'_>, workers: &Workers, tensor: &Planned) -> Result<Finding, ConvertError> {
+fn compare(
+    file: &Gguf,
+    source: &Draft<'_>,
+    workers: &Workers,
+    tensor: &Planned,
+) -> Result<Finding, ConvertError> {
     let Some(info) = file.info(&tensor.name) else { return Ok(Finding::Missing) };
     if info.shape != tensor.shape {
         return Ok(Finding::Shape(tensor.shape.clone(), info.shape.clone()));

@@ -86,7 +86,11 @@ pub(crate) fn scored(folder: &Folder, origin: &str) -> Result<Values, ConvertErr
     Ok(values)
 }
 
-fn ranked_tokens(files: &Files, tokenizer: &Value, model: &Value) -> Result<Vec<Token>, ConvertError> {
+fn ranked_tokens(
+    files: &Files,
+    tokenizer: &Value,
+    model: &Value,
+) -> Result<Vec<Token>, ConvertError> {
     let wrong = |fault: &str| files.wrong(TOKENIZER, fault);
     let Some(Value::Map(vocab)) = model.get("vocab") else {
         return Err(wrong("has no `model.vocab`"));
@@ -133,8 +137,7 @@ fn merges(model: &Value) -> Option<Strings> {
             Value::Str(pair) => merges.push(pair),
             Value::List(_) => {
                 let parts = merge.to_strings().filter(|parts| parts.len() == 2)?;
-                let parts: Vec<_> =
-                    parts.iter().map(|part| part.replace(' ', "\u{120}")).collect();
+                let parts: Vec<_> = parts.iter().map(|part| part.replace(' ', "\u{120}")).collect();
                 merges.push(&parts.join(" "));
             }
             _ => return None,

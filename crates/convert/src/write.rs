@@ -299,8 +299,7 @@ impl<'a> Output<'a> {
         tensors: &[(String, TensorInfo)],
     ) -> Result<Self, ConvertError> {
         let writer = Writer::new(BufWriter::new(file.file()), values, tensors);
-        let writer =
-            writer.map_err(|source| ConvertError::Write { path: file.shown(), source })?;
+        let writer = writer.map_err(|source| ConvertError::Write { path: file.shown(), source })?;
         Ok(Self { writer, file })
     }
 

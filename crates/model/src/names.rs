@@ -22,6 +22,12 @@ const WHOLE: &[(&str, &str)] = &[
     ("per_layer_proj_norm.weight", "per_layer_projection_norm.weight"),
 ];
 
+/// `(GGUF, Hugging Face)` of a drafter, outside its decoder.
+const ASSISTANT: &[(&str, &str)] = &[
+    ("nextn.pre_projection.weight", "pre_projection.weight"),
+    ("nextn.post_projection.weight", "post_projection.weight"),
+];
+
 /// `(GGUF, Hugging Face)` inside a layer.
 const LAYER: &[(&str, &str)] = &[
     ("attn_norm.weight", "input_layernorm.weight"),
@@ -54,11 +60,13 @@ const LAYER: &[(&str, &str)] = &[
 /// Where published checkpoints keep the text decoder, multimodal ones first.
 const PREFIXES: [&str; 3] = ["model.language_model.", "language_model.model.", "model."];
 
-/// What GGUF files call a tensor of a published checkpoint's text decoder, if it is one.
+/// What GGUF files call a tensor of a published checkpoint's text decoder or drafter, if it is one.
 pub fn to_gguf(name: &str) -> Option<String> {
-    let name = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix))?;
     let find = |table: &[(&'static str, &str)], name: &str| {
         table.iter().find(|(_, hf)| *hf == name).map(|&(gguf, _)| gguf)
+    };
+    let Some(name) = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)) else {
+        return find(ASSISTANT, name).map(str::to_owned);
     };
     match name.strip_prefix("layers.").and_then(|rest| rest.split_once('.')) {
         Some((layer, name)) => {
@@ -90,7 +98,9 @@ impl Names {
             Some((layer, name)) => {
                 find(LAYER, name).map(|hf| format!("{prefix}layers.{layer}.{hf}"))
             }
-            None => find(WHOLE, gguf).map(|hf| format!("{prefix}{hf}")),
+            None => find(WHOLE, gguf)
+                .map(|hf| format!("{prefix}{hf}"))
+                .or_else(|| find(ASSISTANT, gguf).map(str::to_owned)),
         };
         name.unwrap_or_else(|| gguf.to_owned())
     }

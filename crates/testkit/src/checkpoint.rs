@@ -63,7 +63,8 @@ impl Checkpoint {
     }
 
     fn config(&self) -> Value {
-        let kind = |layer| if Self::is_global(layer) { "full_attention" } else { "sliding_attention" };
+        let kind =
+            |layer| if Self::is_global(layer) { "full_attention" } else { "sliding_attention" };
         let mut kinds: Vec<_> = (0..self.layers).map(kind).collect();
         if let Some(last) = kinds.last_mut() {
             *last = "full_attention";

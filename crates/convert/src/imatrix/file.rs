@@ -99,9 +99,8 @@ impl Imatrix {
 
     fn try_write(&self, path: &Path) -> Result<(), ConvertError> {
         let file = Unfinished::create(path)?;
-        let wrong = |source: WriteError| {
-            ConvertError::Write { path: path.display().to_string(), source }
-        };
+        let wrong =
+            |source: WriteError| ConvertError::Write { path: path.display().to_string(), source };
         let mut announced = Vec::new();
         for (name, Entry { counts, sums }) in &self.entries {
             let (stack, cols) = (counts.len(), sums.len() / counts.len());

@@ -117,13 +117,7 @@ impl<B: Backend> Observed<B> {
 
     /// Takes in the inputs of the experts: the rows themselves for the first product, and for the
     /// second what lies between the two, had through experts whose second matrix changes nothing.
-    fn see_experts(
-        &self,
-        x: &B::Act,
-        routes: &Routes<B>,
-        gate_up: &Watched<B>,
-        down: &Watched<B>,
-    ) {
+    fn see_experts(&self, x: &B::Act, routes: &Routes<B>, gate_up: &Watched<B>, down: &Watched<B>) {
         let pairs = routes.pairs(gate_up.stack);
         if pairs.is_empty() {
             return;

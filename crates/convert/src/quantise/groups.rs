@@ -128,10 +128,8 @@ impl Error {
 /// Fits groups. All implementors find the same bits.
 pub(super) trait Search {
     /// `scale · code + min`, codes up to `grid.most`, `min ≤ 0`.
-    fn offset<const L: usize, const N: usize>(
-        groups: &Groups<L, N>,
-        grid: OffsetGrid,
-    ) -> Fit<L, N>;
+    fn offset<const L: usize, const N: usize>(groups: &Groups<L, N>, grid: OffsetGrid)
+    -> Fit<L, N>;
 
     /// `scale · (code − half)`, codes below `2 · half`, by trying scales around the one that
     /// reaches the largest number.

@@ -24,9 +24,10 @@ pub(super) fn iq4_xs<S: Search>(x: &[f32], importance: Option<&[f32]>, out: &mut
         }
     }
     let fit = S::levels(&groups);
-    let furthest = fit.scale.iter().fold(0.0_f32, |far, &scale| {
-        if scale.abs() > far.abs() { scale } else { far }
-    });
+    let furthest = fit
+        .scale
+        .iter()
+        .fold(0.0_f32, |far, &scale| if scale.abs() > far.abs() { scale } else { far });
     let unit = -furthest / 32.0;
     let inverse = if unit == 0.0 { 0.0 } else { 1.0 / unit };
     let scales = fit.scale.map(|scale| nearest(inverse * scale).clamp(-32, 31));

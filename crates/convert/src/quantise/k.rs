@@ -37,9 +37,18 @@ pub(super) fn q2_k<S: Search>(x: &[f32], importance: Option<&[f32]>, out: &mut V
             weighted_offset::<S, 16, 16>(&groups, OffsetGrid { most: 3, ..WEIGHTED }, 15)
         }
     };
-    let codes = requantise(x, &fit, |n| {
-        (stored(scales.unit) * f32::from(scales.codes[n] & 0x0F), -stored(mins.unit) * f32::from(mins.codes[n]))
-    }, 0, 3);
+    let codes = requantise(
+        x,
+        &fit,
+        |n| {
+            (
+                stored(scales.unit) * f32::from(scales.codes[n] & 0x0F),
+                -stored(mins.unit) * f32::from(mins.codes[n]),
+            )
+        },
+        0,
+        3,
+    );
     let packed = scales.codes.iter().zip(&mins.codes).map(|(scale, min)| scale | min << 4);
     out.extend(packed);
     put_two_bits(&codes, out);
@@ -157,9 +166,18 @@ fn thirty_twos<S: Search>(
             weighted_offset::<S, 32, 8>(&groups, OffsetGrid { most: grid.most, ..WEIGHTED }, 63)
         }
     };
-    let codes = requantise(x, &fit, |n| {
-        (stored(scales.unit) * f32::from(scales.codes[n]), -stored(mins.unit) * f32::from(mins.codes[n]))
-    }, 0, grid.most);
+    let codes = requantise(
+        x,
+        &fit,
+        |n| {
+            (
+                stored(scales.unit) * f32::from(scales.codes[n]),
+                -stored(mins.unit) * f32::from(mins.codes[n]),
+            )
+        },
+        0,
+        grid.most,
+    );
     put(scales.unit, out);
     put(mins.unit, out);
     let mut packed = [0_u8; 12];

@@ -202,7 +202,12 @@ struct Best<const N: usize> {
 
 impl<const N: usize> Best<N> {
     #[inline(always)]
-    fn start(inverse: [f32; N], xl: &[f32; N], l2: &[f32; N], usable: impl Fn(f32) -> bool) -> Self {
+    fn start(
+        inverse: [f32; N],
+        xl: &[f32; N],
+        l2: &[f32; N],
+        usable: impl Fn(f32) -> bool,
+    ) -> Self {
         let scale = lanes(|n| if usable(l2[n]) { xl[n] / l2[n] } else { 0.0 });
         Self { scale, gain: lanes(|n| scale[n] * xl[n]), inverse }
     }

@@ -143,7 +143,9 @@ impl<'a> Rows<'a> {
             BlockType::Q5_K => self.by_block(block, |x, q, out| k::q5_k::<S>(x, q, out)),
             BlockType::Q6_K => self.by_block(block, |x, q, out| k::q6_k::<S>(x, q, out)),
             BlockType::Q8_0 => self.by_row(block, |x, _, out| q32::q8_0(x, out)),
-            BlockType::BF16 | BlockType::F16 | BlockType::F32 | BlockType::MXFP4 => unreachable!("{block} was left to the codec"),
+            BlockType::BF16 | BlockType::F16 | BlockType::F32 | BlockType::MXFP4 => {
+                unreachable!("{block} was left to the codec")
+            }
         }
     }
 

@@ -186,8 +186,7 @@ fn stepwise(x: &[f32], half: u8) -> One {
                 if moved_to != *code {
                     other_xl += w * x * moved_to as f32;
                     other_l2 += w * moved_to as f32 * moved_to as f32;
-                    let better =
-                        other_xl * other_xl * sum_l2 > sum_xl * sum_xl * other_l2;
+                    let better = other_xl * other_xl * sum_l2 > sum_xl * sum_xl * other_l2;
                     if other_l2 > 0.0 && better {
                         (*code, sum_xl, sum_l2) = (moved_to, other_xl, other_l2);
                         moved = true;

@@ -102,10 +102,7 @@ pub(super) fn levels<S: Search>(row: &[f32], importance: Option<&[f32]>, out: &m
 }
 
 /// Runs of up to [`LANES`] blocks, and what belongs to them.
-fn batches<'a>(
-    row: &'a [f32],
-    other: &'a [f32],
-) -> impl Iterator<Item = (&'a [f32], &'a [f32])> {
+fn batches<'a>(row: &'a [f32], other: &'a [f32]) -> impl Iterator<Item = (&'a [f32], &'a [f32])> {
     row.chunks(LEN * LANES).zip(other.chunks(LEN * LANES))
 }
 

@@ -122,12 +122,7 @@ fn trial(errors: &[(BlockType, f64)]) -> (BlockType, f64) {
     LIKED.iter().find_map(of).unwrap_or(errors[0])
 }
 
-fn options(
-    tensor: &Planned,
-    errors: &[(BlockType, f64)],
-    tried: f64,
-    harm: f64,
-) -> Vec<Cost> {
+fn options(tensor: &Planned, errors: &[(BlockType, f64)], tried: f64, harm: f64) -> Vec<Cost> {
     let elements: usize = tensor.shape.iter().product();
     let bytes = |block: BlockType| (elements / block.block_len() * block.block_bytes()) as u64;
     let cost = |&(block, error): &(BlockType, f64)| Cost {

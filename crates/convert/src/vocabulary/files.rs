@@ -97,7 +97,8 @@ impl Files {
         let ids: HashMap<&str, u32> =
             (0..).zip(tokens).map(|(id, token)| (token.text.as_str(), id)).collect();
         for (role, name) in ROLES {
-            let named = self.config.as_ref().and_then(|config| content(config, &format!("{role}_token")));
+            let named =
+                self.config.as_ref().and_then(|config| content(config, &format!("{role}_token")));
             let by_text = named.and_then(|text| ids.get(text).copied());
             let number = |tree: &Value| tree.get(&format!("{role}_token_id"))?.as_usize();
             let by_number = || {
@@ -105,7 +106,8 @@ impl Files {
                     .or_else(|| number(self.model.get("text_config")?))
                     .map(|id| id as u32)
             };
-            if let Some(id) = by_text.or_else(by_number).filter(|&id| (id as usize) < tokens.len()) {
+            if let Some(id) = by_text.or_else(by_number).filter(|&id| (id as usize) < tokens.len())
+            {
                 values.push((key(&format!("{name}_token_id")), GgufValue::U32(id)));
             }
         }
@@ -139,7 +141,8 @@ fn named_specials(config: &Value) -> Vec<String> {
     for list in ["additional_special_tokens", "extra_special_tokens"] {
         match config.get(list) {
             Some(Value::List(tokens)) => {
-                let text = |t: &Value| Some(t.as_str().or_else(|| t.get("content")?.as_str())?.to_owned());
+                let text =
+                    |t: &Value| Some(t.as_str().or_else(|| t.get("content")?.as_str())?.to_owned());
                 names.extend(tokens.iter().filter_map(text));
             }
             Some(Value::Map(tokens)) => {

@@ -159,9 +159,12 @@ fn shards_make_no_difference() {
         let out = tempfile::tempdir().unwrap();
         let to = out.path().join("x.gguf");
         let draft = Draft::of_folder(&folder, "x").unwrap();
-        draft.write(&Recipe::plain(Mix::Q8_0), &to, &Workers::new(1).unwrap(), &mut |_| {}).unwrap();
+        draft
+            .write(&Recipe::plain(Mix::Q8_0), &to, &Workers::new(1).unwrap(), &mut |_| {})
+            .unwrap();
         let gguf = Gguf::open(&to).unwrap();
-        let names: Vec<_> = lapidary_core::TensorSource::names(&gguf).into_iter().map(str::to_owned).collect();
+        let names: Vec<_> =
+            lapidary_core::TensorSource::names(&gguf).into_iter().map(str::to_owned).collect();
         names
     };
     assert_eq!(make(Checkpoint::TINY), make(TWO));

@@ -58,8 +58,12 @@ fn every_projection_of_every_layer_is_counted() {
         for name in source.names() {
             let info = source.info(name).unwrap();
             let tables = ["per_layer_token_embd.weight", "ffn_gate_inp.weight", "_norm"];
-            let only_looked_up = name == "token_embd.weight" && source.info("output.weight").is_some();
-            if info.shape.len() < 2 || only_looked_up || tables.iter().any(|table| name.contains(table)) {
+            let only_looked_up =
+                name == "token_embd.weight" && source.info("output.weight").is_some();
+            if info.shape.len() < 2
+                || only_looked_up
+                || tables.iter().any(|table| name.contains(table))
+            {
                 continue;
             }
             let weights = made.weights(name).unwrap_or_else(|| panic!("{name} is counted"));

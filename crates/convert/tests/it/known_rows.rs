@@ -8,7 +8,8 @@ struct Integers(u64);
 impl Integers {
     /// Of 24 bits.
     fn next(&mut self) -> i64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 40) as i64
     }
 }
@@ -30,12 +31,24 @@ pub(crate) fn rows() -> Vec<f32> {
     row(3, &|_, x| *x = -x.abs());
     row(4, &|_, x| *x = x.abs());
     row(5, &|_, x| *x *= 2_f32.powi(-30));
-    row(6, &|j, x| if j % 32 == 0 { *x *= 64.0 });
-    row(7, &|j, x| if j < 256 { *x = 0.0 });
+    row(6, &|j, x| {
+        if j % 32 == 0 {
+            *x *= 64.0
+        }
+    });
+    row(7, &|j, x| {
+        if j < 256 {
+            *x = 0.0
+        }
+    });
     row(8, &|_, x| *x = x.round_ties_even());
     row(9, &|_, x| *x += 4.0);
     row(10, &|_, x| *x *= 1024.0);
-    row(11, &|j, x| if j > 0 { *x = 0.0 });
+    row(11, &|j, x| {
+        if j > 0 {
+            *x = 0.0
+        }
+    });
     x
 }
 

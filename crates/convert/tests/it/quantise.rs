@@ -81,9 +81,8 @@ fn importance_moves_the_error_to_where_it_counts_less() {
         let blind = quantise(block, COLS, normal, None).unwrap();
         let mut back = vec![0.0; COLS];
         decode(block, &blind, &mut back).unwrap();
-        let off: f64 = (0..COLS)
-            .map(|i| f64::from(weights[i]) * f64::from(normal[i] - back[i]).powi(2))
-            .sum();
+        let off: f64 =
+            (0..COLS).map(|i| f64::from(weights[i]) * f64::from(normal[i] - back[i]).powi(2)).sum();
         let all: f64 = (0..COLS).map(|i| f64::from(weights[i] * normal[i] * normal[i])).sum();
         let aware = error(block, normal, Some(&weights));
         assert!(aware < (off / all).sqrt(), "{block}: {aware} against {}", (off / all).sqrt());

@@ -2,43 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use lapidary_testkit::Checkpoint;
-use serde_json::Value;
 
-fn lapidary(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lapidary"));
-    command.args(arguments).stdin(Stdio::null());
-    command
-}
-
-fn output(arguments: &[&str]) -> Output {
-    lapidary(arguments).output().expect("the binary starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
-}
-
-/// Standard output of a run that must succeed.
-fn said(arguments: &[&str]) -> String {
-    let out = output(arguments);
-    assert!(out.status.success(), "{arguments:?}: {}", text(&out.stderr));
-    text(&out.stdout)
-}
-
-/// Status and standard error of a run that must fail.
-fn refused(arguments: &[&str]) -> (i32, String) {
-    let out = output(arguments);
-    assert!(!out.status.success(), "{arguments:?} succeeded");
-    (out.status.code().expect("it exits by itself"), text(&out.stderr))
-}
-
-fn object(arguments: &[&str]) -> Value {
-    serde_json::from_str(&said(arguments)).expect("one JSON object")
-}
+use crate::support::{lapidary, object, refused, said};
 
 /// A made-up checkpoint in a folder, and a place for files.
 struct Desk {
@@ -67,7 +36,8 @@ impl Desk {
 #[test]
 fn from_a_folder_to_a_small_file_that_runs_and_is_verified() {
     let desk = Desk::new(Checkpoint::TINY);
-    let (folder, large, small) = (desk.path("checkpoint"), desk.path("l.gguf"), desk.path("s.gguf"));
+    let (folder, large, small) =
+        (desk.path("checkpoint"), desk.path("l.gguf"), desk.path("s.gguf"));
     let report = object(&["convert", &folder, "-o", &large, "--json"]);
     assert!(report["bits_per_weight"].as_f64() > Some(16.0));
     said(&["quantize", &large, &small, "q4_k_m"]);
