@@ -8,9 +8,8 @@ pub(crate) fn pieces(bytes: &[u8]) -> Option<Vec<Token>> {
     let mut pieces = Vec::new();
     let mut left = bytes;
     while !left.is_empty() {
-        match field(&mut left)? {
-            (PIECE, Field::Bytes(piece)) => pieces.push(token(piece)?),
-            _ => {}
+        if let (PIECE, Field::Bytes(piece)) = field(&mut left)? {
+            pieces.push(token(piece)?);
         }
     }
     (!pieces.is_empty()).then_some(pieces)

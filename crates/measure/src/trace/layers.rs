@@ -51,7 +51,7 @@ pub struct Difference {
 impl fmt::Display for LayerRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { step, slot, pos, checksum, rms, .. } = self;
-        let layer = self.layer.map_or("embedding".to_owned(), |layer| layer.to_string());
+        let layer = self.layer.map_or_else(|| "embedding".to_owned(), |layer| layer.to_string());
         write!(f, "{step} {slot} {pos} {layer} {checksum:016x} {rms:e}")
     }
 }

@@ -108,7 +108,7 @@ impl Log {
         let inner = &mut *self.0.borrow_mut();
         let Some(value) = values.iter().find(|value| !value.is_finite()) else { return };
         let place =
-            inner.layer.map_or("outside the layers".to_owned(), |l| format!("in layer {l}"));
+            inner.layer.map_or_else(|| "outside the layers".to_owned(), |l| format!("in layer {l}"));
         let step = inner.step;
         inner.fault.get_or_insert_with(|| format!("{op} {place} gave {value} in step {step}"));
     }
