@@ -1,5 +1,7 @@
 //! What can be typed. Nothing here touches the world.
 
+pub(crate) mod files;
+
 use std::cell::OnceCell;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -14,6 +16,7 @@ use crate::device::{DeviceName, best_device};
 use crate::draft::DraftArgs;
 use crate::prompt_cache::PromptCacheArgs;
 use crate::trace::TraceArgs;
+use files::{ConvertArgs, ImatrixArgs, QuantizeArgs};
 
 /// Runs Google's Gemma 4 family from quantised weights.
 #[derive(Debug, Parser)]
@@ -39,6 +42,12 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Turn texts into vectors.
     Embed(EmbedArgs),
+    /// Make a GGUF file from a Hugging Face folder.
+    Convert(ConvertArgs),
+    /// Store a GGUF file in other types.
+    Quantize(QuantizeArgs),
+    /// Measure how much each column of each matrix matters, for `--imatrix`.
+    Imatrix(ImatrixArgs),
     /// Show what this machine can do, and whether the built-in model answers as it should.
     Doctor(DoctorArgs),
     /// Show where the layer dumps of two runs first differ.
@@ -369,6 +378,9 @@ pub(crate) struct InfoArgs {
     /// List every tensor.
     #[arg(long)]
     pub(crate) tensors: bool,
+    /// Compare every tensor with the folder or file that the model was made from.
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) verify: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

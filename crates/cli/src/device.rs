@@ -62,6 +62,12 @@ pub(crate) trait Work {
     fn on<D: Device>(self, settings: D::Settings) -> Result<Self::Done, Failure>;
 }
 
+/// Does the work on the CPU, with its best instructions.
+pub(crate) fn run_on_cpu<W: Work>(threads: Option<u16>, work: W) -> Result<W::Done, Failure> {
+    let here = std::thread::available_parallelism().map_or(1, usize::from);
+    work.on::<Cpu>((Isa::best(), threads.map_or(here, usize::from)))
+}
+
 /// Does the work on the device that the options name.
 pub(crate) fn run_on<W: Work>(args: &DeviceArgs, work: W) -> Result<W::Done, Failure> {
     match args.device() {

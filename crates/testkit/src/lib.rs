@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod checkpoint;
 pub mod conformance;
 mod fetched;
 mod goldens;
@@ -15,6 +16,7 @@ mod stored;
 mod toy;
 
 pub use answers::{LONGEST, PEBBLE_END, answers};
+pub use checkpoint::Checkpoint;
 pub use fetched::fetched;
 pub use goldens::{Goldens, largest_difference};
 pub use loaded::{Device, Loaded, Taps, argmax};

@@ -42,6 +42,7 @@ const CRATES: &[Crate] = &[
     Crate { name: "cache", ours: &["core"], theirs: &["thiserror"] },
     Crate { name: "model", ours: &["core"], theirs: &["thiserror"] },
     Crate { name: "engine", ours: &["core", "model"], theirs: &["thiserror"] },
+    Crate { name: "convert", ours: &["core", "format", "model"], theirs: &["rayon", "thiserror"] },
     Crate {
         name: "measure",
         ours: &["core", "engine", "model"],
@@ -53,6 +54,7 @@ const CRATES: &[Crate] = &[
             "backend-cpu",
             "backend-cuda",
             "cache",
+            "convert",
             "core",
             "engine",
             "format",
@@ -86,6 +88,7 @@ const FOR_TESTS: &[&str] =
 /// damaged files are given to everyone who reads them.
 const OURS_FOR_TESTS: &[(&str, &[&str])] = &[
     ("backend-cuda", &["backend-cpu", "cache", "format", "model"]),
+    ("convert", &["backend-cpu", "cache", "measure"]),
     ("format", &["model", "text"]),
 ];
 

@@ -5,6 +5,7 @@ mod asking;
 mod chat;
 mod command_line;
 mod doctor;
+mod files;
 mod hostile;
 mod info;
 mod support;
