@@ -154,6 +154,7 @@ fn answer(
         };
         match event {
             Event::Warm { tokens, .. } => answer.cached = tokens,
+            Event::Prompt { .. } | Event::Embedding { .. } => {}
             Event::Token { token, .. } => {
                 answer.first.get_or_insert_with(|| began.elapsed());
                 answer.tokens.push(token);
@@ -193,7 +194,7 @@ impl Answer {
 
     fn finish(&mut self, finish: Finish) {
         self.finish_reason = match finish {
-            Finish::Stop { .. } => "stop",
+            Finish::Stop { .. } | Finish::Complete => "stop",
             Finish::Length => "length",
             Finish::Cancelled => "cancelled",
             Finish::Failed(reason) => {

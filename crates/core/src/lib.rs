@@ -8,6 +8,7 @@
 mod backend;
 mod batch;
 mod block;
+mod constraint;
 mod ids;
 mod kv;
 mod meta;
@@ -18,6 +19,7 @@ mod tensor;
 pub use backend::{Backend, DeviceError, Matrix, Rope, Unsupported};
 pub use batch::{Batch, BatchBuilder, BatchError, Input, Row, RowSpec, Span, SpanSpec, Want};
 pub use block::BlockType;
+pub use constraint::{Constraint, Next, Stuck, TokenSet};
 pub use ids::{LayerId, SlotId, SoftId, TokenId};
 pub use kv::{
     CacheFull, Code, KvCache, KvKernels, KvLayerSpec, KvPlan, LayerPlan, Qkv, Reach, Regime, View,

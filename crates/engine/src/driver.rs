@@ -28,7 +28,7 @@ pub struct Parts<B: Backend> {
 /// What handles and tickets ask of the thread.
 pub(crate) enum Command {
     Submit {
-        request: Request,
+        request: Box<Request>,
         outbox: Outbox,
         reply: Sender<Result<(), SubmitError>>,
     },
@@ -125,7 +125,7 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
         match command {
             Command::Submit { request, outbox, reply } => {
                 let id = request.id;
-                let taken = self.submit(request);
+                let taken = self.submit(*request);
                 if taken.is_ok() {
                     self.outboxes.insert(id, outbox);
                 }

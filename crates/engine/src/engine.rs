@@ -123,7 +123,7 @@ impl Engine {
         let (outbox, inbox) = mailbox();
         let (reply, answer) = channel();
         let down = || SubmitError::Down { reason: self.board.reason() };
-        let command = Command::Submit { request, outbox, reply };
+        let command = Command::Submit { request: Box::new(request), outbox, reply };
         self.commands.send(command).map_err(|_| down())?;
         answer.recv().map_err(|_| down())??;
         Ok(inbox.ticket(id, self.commands.clone(), self.board.clone()))

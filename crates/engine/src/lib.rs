@@ -19,7 +19,10 @@
 
 mod driver;
 mod engine;
+mod next;
+mod pooling;
 mod request;
+mod returned;
 mod scheduler;
 mod sequence;
 mod share;
@@ -36,8 +39,8 @@ pub use driver::Parts;
 pub use engine::{Engine, EngineStats, Health, StartError, SubmitError};
 pub use limits::{BadLimits, Limits};
 pub use policy::{FirstCome, Policy, Priority, Seen, ShortestPrompt};
-pub use request::{Event, Finish, Refused, Request, RequestId};
-pub use sampling::{BadSampling, Logprobs, NoChoice, Sampling, logprobs};
+pub use request::{Event, Finish, Pooling, Refused, Request, RequestId};
+pub use sampling::{BadSampling, Dry, Logprobs, NoChoice, Sampling, Xtc, logprobs};
 pub use scheduler::{Admission, CacheOp, Scheduler, Stats};
 pub use ticket::Ticket;
 pub use turn::turn;

@@ -1,6 +1,8 @@
 //! What is asked of the engine, and what is told to whoever asked.
 
-use lapidary_core::TokenId;
+use std::sync::Arc;
+
+use lapidary_core::{Constraint, TokenId};
 use thiserror::Error;
 
 use crate::{BadSampling, Logprobs, Sampling};
@@ -9,7 +11,16 @@ use crate::{BadSampling, Logprobs, Sampling};
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct RequestId(pub u64);
 
-/// A text to be continued.
+/// How the hidden states of a text become one vector.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Pooling {
+    /// That of the last token.
+    Last,
+    /// The mean over all tokens.
+    Mean,
+}
+
+/// A text to be continued, or to be made a vector of.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// Chosen by the caller; no other live request has it.
@@ -18,6 +29,9 @@ pub struct Request {
     pub prompt: Vec<TokenId>,
     /// The most tokens to produce; `None` goes on to a stop token or the end of the context.
     pub max_tokens: Option<u32>,
+    /// Stop tokens are not chosen before the text has this many tokens. A grammar goes before: a
+    /// text that it ends ends.
+    pub min_tokens: u32,
     /// Tokens that end the text. The one that came up is no part of the text: it is reported in
     /// [`Finish::Stop`] and never as an [`Event::Token`].
     pub stop: Vec<TokenId>,
@@ -25,6 +39,17 @@ pub struct Request {
     pub sampling: Sampling,
     /// For [`Priority`](crate::Priority): higher goes first.
     pub priority: i32,
+    /// Report each token of the text with its log-probability and those of this many of the
+    /// likeliest tokens. A stop token is no part of the text, and has none.
+    pub logprobs: Option<usize>,
+    /// Report the same for the tokens of the prompt, all but the first, which nothing precedes.
+    /// Such a prompt is read from its start, even if a slot holds part of it.
+    pub prompt_logprobs: Option<usize>,
+    /// What the text must conform to, with whatever of it the prompt already holds behind it.
+    /// Stop tokens are chosen only where it allows an end.
+    pub grammar: Option<Arc<dyn Constraint>>,
+    /// Make a vector of the prompt instead of continuing it. Such a request has no text.
+    pub pool: Option<Pooling>,
 }
 
 impl Request {
@@ -34,9 +59,48 @@ impl Request {
             id,
             prompt,
             max_tokens: None,
+            min_tokens: 0,
             stop: Vec::new(),
             sampling: Sampling::default(),
             priority: 0,
+            logprobs: None,
+            prompt_logprobs: None,
+            grammar: None,
+            pool: None,
+        }
+    }
+
+    /// A vector of `prompt`.
+    pub fn embedding(id: RequestId, prompt: Vec<TokenId>, pool: Pooling) -> Self {
+        Self { pool: Some(pool), ..Self::new(id, prompt) }
+    }
+
+    /// Whether every token of the prompt yields something, so that none may be found in a slot.
+    pub(crate) fn reads_all(&self) -> bool {
+        self.prompt_logprobs.is_some() || self.pool == Some(Pooling::Mean)
+    }
+
+    /// Whether it is over before it begins.
+    pub(crate) fn asks_for_nothing(&self) -> bool {
+        self.max_tokens == Some(0) && self.prompt_logprobs.is_none() && self.pool.is_none()
+    }
+
+    /// Refuses settings that contradict each other or their ranges.
+    pub(crate) fn check(&self) -> Result<(), Refused> {
+        let of_texts = [
+            ("logprobs", self.logprobs.is_some()),
+            ("prompt_logprobs", self.prompt_logprobs.is_some()),
+            ("grammar", self.grammar.is_some()),
+        ];
+        let given = of_texts.into_iter().find(|(_, given)| *given && self.pool.is_some());
+        if let Some((setting, _)) = given {
+            return Err(Refused::NoText { setting });
+        }
+        match self.max_tokens {
+            Some(max) if self.pool.is_none() && self.min_tokens > max => {
+                Err(Refused::MinTokens { min: self.min_tokens, max })
+            }
+            _ => Ok(self.sampling.check()?),
         }
     }
 }
@@ -74,6 +138,20 @@ pub enum Refused {
     /// The sampling settings make no sense.
     #[error(transparent)]
     Sampling(#[from] BadSampling),
+    /// More tokens are called for than are allowed.
+    #[error("min_tokens is {min}, but max_tokens is {max}: give no more than that")]
+    MinTokens {
+        /// The fewest tokens of the text.
+        min: u32,
+        /// The most.
+        max: u32,
+    },
+    /// An embedding has no text for this setting to apply to.
+    #[error("an embedding has no text, so `{setting}` means nothing: leave it out")]
+    NoText {
+        /// Which setting.
+        setting: &'static str,
+    },
 }
 
 /// Why a request ended.
@@ -86,14 +164,16 @@ pub enum Finish {
     },
     /// `max_tokens` or the context is used up.
     Length,
+    /// Nothing is left to do: the grammar allows nothing more, or the embedding is made.
+    Complete,
     /// The caller lost interest.
     Cancelled,
     /// Something broke; the text so far is sound, and ends here.
     Failed(String),
 }
 
-/// What a request's owner gets to see: at most one `Warm`, then for each sample any number of
-/// tokens and one `Finished`.
+/// What a request's owner gets to see: at most one `Warm`, at most one `Prompt`, then for each
+/// sample any number of tokens, or one `Embedding`, and one `Finished`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The first tokens of the prompt were found in the cache.
@@ -102,6 +182,20 @@ pub enum Event {
         id: RequestId,
         /// How many tokens need not be read.
         tokens: u32,
+    },
+    /// The prompt has been read, and how likely it was is known.
+    Prompt {
+        /// Whose.
+        id: RequestId,
+        /// Of the second token of the prompt, the third, and so on.
+        logprobs: Vec<Logprobs>,
+    },
+    /// The vector asked for.
+    Embedding {
+        /// Whose.
+        id: RequestId,
+        /// As many as a hidden state has, of length one.
+        values: Vec<f32>,
     },
     /// The next token of the text.
     Token {
@@ -129,7 +223,11 @@ impl Event {
     /// The request that the event belongs to.
     pub fn id(&self) -> RequestId {
         match self {
-            Self::Warm { id, .. } | Self::Token { id, .. } | Self::Finished { id, .. } => *id,
+            Self::Warm { id, .. }
+            | Self::Prompt { id, .. }
+            | Self::Embedding { id, .. }
+            | Self::Token { id, .. }
+            | Self::Finished { id, .. } => *id,
         }
     }
 }

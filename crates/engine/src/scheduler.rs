@@ -14,9 +14,10 @@
 
 use std::collections::VecDeque;
 
-use lapidary_core::{Batch, SlotId, TokenId, Want};
+use lapidary_core::{Batch, SlotId, TokenId};
 use lapidary_model::Outputs;
 
+use crate::returned::Returned;
 use crate::sequence::{Flight, Sequence};
 use crate::share::share;
 use crate::{
@@ -122,7 +123,7 @@ impl Scheduler {
         })
     }
 
-    /// Takes a request. A request for no tokens ends at once.
+    /// Takes a request. A request for no tokens ends at once, unless its prompt is asked about.
     ///
     /// # Errors
     /// [`Refused`], with nothing changed but the count of refusals.
@@ -133,7 +134,7 @@ impl Scheduler {
         }
         let arrival = self.stats.submitted;
         self.stats.submitted += 1;
-        if request.max_tokens == Some(0) {
+        if request.asks_for_nothing() {
             self.finish(request.id, Finish::Length);
         } else {
             self.waiting.push(Waiting { arrival, request });
@@ -185,7 +186,10 @@ impl Scheduler {
             return None;
         }
         let waiting = self.waiting.remove(self.next_in_line()?);
-        let (place, keep) = self.warmest(&waiting.request.prompt);
+        let (place, keep) = match waiting.request.reads_all() {
+            true => (0, 0),
+            false => self.warmest(&waiting.request.prompt),
+        };
         let Idle { slot, .. } = self.idle.remove(place);
         let id = waiting.request.id;
         self.admitting = Some((waiting, slot));
@@ -250,14 +254,12 @@ impl Scheduler {
     /// If no batch is out, or the outputs are not those of the batch.
     pub fn handle_outputs(&mut self, outputs: &Outputs) {
         let flights = self.out.take().expect("outputs come after a batch");
-        let wanted: usize = flights.iter().map(|flight| flight.choices).sum();
-        assert_eq!(outputs.logits.len(), wanted, "one row of logits per row that wants them");
-        let mut rest = outputs.logits.as_slice();
+        let mut rest = Returned::all(outputs);
         for flight in flights {
-            let (choices, after) = rest.split_at(flight.choices);
-            rest = after;
-            self.land(flight, choices);
+            let returned = rest.split_before(flight.end);
+            self.land(flight, returned);
         }
+        assert!(rest.is_empty(), "outputs belong to rows of the batch");
     }
 
     /// The cache had no room for the batch's span in `slot`, and nothing was run. The slot's
@@ -304,10 +306,11 @@ impl Scheduler {
         if tokens == 0 {
             return Err(Refused::EmptyPrompt);
         }
-        if tokens >= context as usize {
+        // A text has at least one token; an embedding has none.
+        if tokens + usize::from(request.pool.is_none()) > context as usize {
             return Err(Refused::PromptTooLong { tokens, context });
         }
-        request.sampling.check()?;
+        request.check()?;
         if self.is_live(request.id) {
             return Err(Refused::IdInUse { id: request.id });
         }
@@ -375,9 +378,9 @@ impl Scheduler {
             if rows == 0 {
                 continue;
             }
-            let (span, base, flight) = sequence.depart(rows);
-            let first_choice = rows - flight.choices;
-            let want = |i| if i < first_choice { Want::NOTHING } else { Want::LOGITS };
+            let first = flights.last().map_or(0, |before: &Flight| before.end);
+            let (span, base, flight) = sequence.depart(rows, first);
+            let want = |i| sequence.want(&flight, i);
             let longer = batch.chain(sequence.slot, base, &span, want);
             batch = longer.expect("slots are distinct, spans not empty, contexts fit a position");
             self.stats.drafted += flight.choices.saturating_sub(1) as u64;
@@ -386,21 +389,19 @@ impl Scheduler {
         (batch.build(), flights)
     }
 
-    fn land(&mut self, flight: Flight, choices: &[(usize, Vec<f32>)]) {
+    fn land(&mut self, flight: Flight, returned: Returned<'_>) {
         let Some(i) = self.running.iter().position(|sequence| sequence.id == flight.id) else {
             self.cache_ops.push_back(CacheOp::Commit(flight.slot, Vec::new()));
             return self.release(flight.slot, flight.held);
         };
-        let step = self.running[i].land(&flight, choices, &self.limits);
+        let step = self.running[i].land(&flight, returned, &self.limits);
         let id = flight.id;
         self.stats.accepted += step.guessed as u64;
         self.stats.tokens += step.text.len() as u64;
-        self.events.extend(step.text.into_iter().map(|token| Event::Token {
-            id,
-            sample: 0,
-            token,
-            logprobs: None,
-        }));
+        self.events.extend(step.scores.map(|logprobs| Event::Prompt { id, logprobs }));
+        self.events.extend(step.embedding.map(|values| Event::Embedding { id, values }));
+        let token = |(token, logprobs)| Event::Token { id, sample: 0, token, logprobs };
+        self.events.extend(step.text.into_iter().map(token));
         let kept = (0..step.kept).collect();
         self.cache_ops.push_back(CacheOp::Commit(flight.slot, kept));
         if let Some(finish) = step.finish {

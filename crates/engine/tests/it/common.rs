@@ -251,13 +251,13 @@ impl Model<Fake> for FakeModel {
 }
 
 /// The hidden state after a text: 32 bits of hash, as two numbers that a float holds exactly.
-fn state(text: impl Iterator<Item = TokenId>) -> [f32; 2] {
+pub(crate) fn state(text: impl Iterator<Item = TokenId>) -> [f32; 2] {
     let hash = text.fold(17, |hash, token| mix(hash ^ u64::from(token.0)));
     [(hash >> 48) as f32, (hash >> 32 & 0xFFFF) as f32]
 }
 
 /// Logits from 0 to 6 of the tokens that do no harm.
-fn logits([high, low]: [f32; 2]) -> Vec<f32> {
+pub(crate) fn logits([high, low]: [f32; 2]) -> Vec<f32> {
     if high.is_nan() {
         return vec![f32::NAN; VOCAB];
     }

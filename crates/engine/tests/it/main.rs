@@ -6,3 +6,4 @@ mod sampler;
 mod simulation;
 mod steps;
 mod thread;
+mod wishes;

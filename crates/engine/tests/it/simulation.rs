@@ -253,6 +253,7 @@ impl World {
             let id = event.id();
             assert!(!self.finished.contains_key(&id), "{event:?} after the end");
             match event {
+                Event::Prompt { .. } | Event::Embedding { .. } => panic!("{event:?} was not asked"),
                 Event::Warm { .. } => assert!(self.texts[&id].is_empty(), "{event:?} after text"),
                 Event::Token { token, .. } => self.texts.get_mut(&id).unwrap().push(token),
                 Event::Finished { finish, .. } => {

@@ -38,7 +38,7 @@ impl Bench {
         while let Some(event) = self.scheduler.poll_event() {
             let outcome = &mut outcomes[event.id().0 as usize];
             match event {
-                Event::Warm { .. } => {}
+                Event::Warm { .. } | Event::Prompt { .. } | Event::Embedding { .. } => {}
                 Event::Token { token, .. } => outcome.0.push(token),
                 Event::Finished { finish, .. } => outcome.1 = Some(finish),
             }

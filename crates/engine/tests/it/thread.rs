@@ -57,7 +57,7 @@ fn outcome(ticket: Ticket) -> (Vec<TokenId>, Finish) {
     let mut text = Vec::new();
     for event in ticket {
         match event {
-            Event::Warm { .. } => {}
+            Event::Warm { .. } | Event::Prompt { .. } | Event::Embedding { .. } => {}
             Event::Token { token, .. } => text.push(token),
             Event::Finished { finish, .. } => return (text, finish),
         }
