@@ -7,7 +7,7 @@ use lapidary_core::{
 use thiserror::Error;
 
 use crate::Extent;
-use crate::plan::{Sight, layer_plan};
+use crate::plan::{Onlooker, Sight, layer_plan, onlook_plan};
 
 /// A cache could not be reserved.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
@@ -107,6 +107,14 @@ impl<B: KvKernels> Cache<B> {
         Ok(())
     }
 
+    /// The distinct ways in which layers look at entries, and which of them each layer has.
+    fn sights(&self) -> (Vec<usize>, Vec<Sight>) {
+        let mut sights = Vec::new();
+        let sight = |spec: &KvLayerSpec| Sight { reach: spec.reach, two_way: spec.two_way };
+        let by_layer = self.layers.iter().map(|spec| position_or_push(&mut sights, sight(spec)));
+        (by_layer.collect(), sights)
+    }
+
     fn store(&self, layer: LayerId) -> &B::Store {
         self.stores[layer.index()].as_ref().expect("only layers that own entries are asked")
     }
@@ -115,17 +123,23 @@ impl<B: KvKernels> Cache<B> {
 impl<B: KvKernels> KvCache<B> for Cache<B> {
     fn plan(&self, ops: &B, batch: &Batch) -> Result<KvPlan<B>, CacheFull> {
         batch.spans().iter().try_for_each(|span| self.admit(span))?;
-        let mut sights: Vec<Sight> = Vec::new();
-        let by_layer = self
-            .layers
-            .iter()
-            .map(|spec| {
-                let sight = Sight { reach: spec.reach, two_way: spec.two_way };
-                position_or_push(&mut sights, sight)
-            })
-            .collect();
+        let (by_layer, sights) = self.sights();
         let upload = |sight| ops.upload_plan(layer_plan(batch, sight));
         Ok(KvPlan::new(batch, by_layer, sights.into_iter().map(upload).collect()))
+    }
+
+    fn onlook(&self, ops: &B, slots: &[SlotId]) -> KvPlan<B> {
+        let (by_layer, sights) = self.sights();
+        let upload = |Sight { reach, .. }: Sight| {
+            let cells = self.extent.cells(reach);
+            let onlooker = |&slot: &SlotId| Onlooker {
+                slot,
+                committed: self.committed[slot.index()],
+                oldest: self.reached[slot.index()].saturating_sub(cells),
+            };
+            ops.upload_plan(onlook_plan(slots.iter().map(onlooker), reach))
+        };
+        KvPlan::reading(by_layer, sights.into_iter().map(upload).collect())
     }
 
     fn attend(&mut self, ops: &B, plan: &KvPlan<B>, layer: LayerId, qkv: Qkv<B>) -> B::Act {

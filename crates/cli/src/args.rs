@@ -20,6 +20,8 @@ pub(crate) struct Typed {
 pub(crate) enum Command {
     /// Answer one prompt, streamed.
     Run(RunArgs),
+    /// Serve an OpenAI-compatible API, and a chat page at `/`.
+    Serve(Box<crate::serve::ServeArgs>),
     /// Show how a text is cut into tokens.
     Tokenize(TokenizeArgs),
     /// Show what a model file holds and how much memory it takes.

@@ -42,6 +42,15 @@ pub(crate) fn context(asked: Option<u32>, config: &Config) -> Result<u32, Failur
     }
 }
 
+/// For how many requests an engine has room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seats {
+    /// Sequences that run at once.
+    pub(crate) slots: usize,
+    /// Requests that may wait for a slot.
+    pub(crate) waiting: usize,
+}
+
 /// How much a cache for one sequence of this context holds.
 pub(crate) fn extent(context: u32) -> Extent {
     Extent { slots: 1, context, burst: context.min(STEP_ROWS as u32) }
@@ -66,11 +75,23 @@ pub(crate) fn stored_layers(
 
 /// Loads the model and starts an engine for one sequence.
 pub(crate) fn start(source: Source, args: &DeviceArgs) -> Result<Running, Failure> {
+    start_for(source, args, Seats { slots: 1, waiting: 1 })
+}
+
+/// Loads the model and starts an engine for several sequences.
+pub(crate) fn start_for(
+    source: Source,
+    args: &DeviceArgs,
+    seats: Seats,
+) -> Result<Running, Failure> {
     let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
-    let extent = extent(context(args.ctx, &config)?);
+    let extent = Extent { slots: seats.slots, ..extent(context(args.ctx, &config)?) };
     memory::check(&source, &config, args, extent)?;
-    let kv_bytes = KvBytes::per_slot(&extent, stored_layers(&config, &args.kv));
-    let (engine, device) = run_on(args, Start { source, kv: args.kv.clone(), extent })?;
+    let per_slot = KvBytes::per_slot(&extent, stored_layers(&config, &args.kv));
+    let all = |bytes| bytes * seats.slots as u64;
+    let kv_bytes = KvBytes { global: all(per_slot.global), sliding: all(per_slot.sliding) };
+    let waiting = seats.waiting;
+    let (engine, device) = run_on(args, Start { source, kv: args.kv.clone(), extent, waiting })?;
     Ok(Running { engine, kv_bytes, device })
 }
 
@@ -79,6 +100,7 @@ struct Start {
     source: Source,
     kv: KvSpec,
     extent: Extent,
+    waiting: usize,
 }
 
 impl Work for Start {
@@ -90,7 +112,7 @@ impl Work for Start {
             let ops = D::open(settings)?;
             // Whoever started the engine waits for its name.
             let _ = tell.send(ops.name());
-            parts(ops, &self.source, &self.kv, self.extent)
+            self.parts(ops)
         };
         let began = Instant::now();
         let started = Engine::start(build, move || began.elapsed());
@@ -133,23 +155,21 @@ pub(crate) fn cache<B: KvKernels>(
     cache.map_err(|e| Failure::work("cache", e))
 }
 
-/// Runs in the engine's thread.
-fn parts<B: KvKernels>(
-    ops: B,
-    source: &Source,
-    kv: &KvSpec,
-    extent: Extent,
-) -> Result<Parts<B>, Failure> {
-    let model = load_model(&ops, source, Precision::AsStored)?;
-    let cache = cache(&ops, &model, kv, extent)?;
-    let scheduler = Scheduler::new(limits(extent), Box::new(FirstCome));
-    Ok(Parts {
-        ops,
-        model: Box::new(model),
-        cache: Box::new(cache),
-        drafter: Box::new(NoDrafts),
-        scheduler: scheduler.map_err(|e| Failure::work("engine_not_started", e))?,
-    })
+impl Start {
+    /// Runs in the engine's thread.
+    fn parts<B: KvKernels>(&self, ops: B) -> Result<Parts<B>, Failure> {
+        let model = load_model(&ops, &self.source, Precision::AsStored)?;
+        let cache = cache(&ops, &model, &self.kv, self.extent)?;
+        let limits = Limits { waiting: self.waiting, ..limits(self.extent) };
+        let scheduler = Scheduler::new(limits, Box::new(FirstCome));
+        Ok(Parts {
+            ops,
+            model: Box::new(model),
+            cache: Box::new(cache),
+            drafter: Box::new(NoDrafts),
+            scheduler: scheduler.map_err(|e| Failure::work("engine_not_started", e))?,
+        })
+    }
 }
 
 /// What an engine over a cache of this size may do.

@@ -11,6 +11,7 @@ mod info;
 mod memory;
 mod model;
 mod run;
+mod serve;
 mod tokenize;
 
 use std::process::ExitCode;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let typed = Typed::parse();
     let (outcome, json) = match &typed.command {
         Command::Run(args) => (run::run(args), args.json),
+        Command::Serve(args) => (serve::serve(args), false),
         Command::Tokenize(args) => (tokenize::tokenize(args), args.json),
         Command::Info(args) => (info::info(args), args.json),
         Command::Eval(args) => (eval::eval(args), args.json),

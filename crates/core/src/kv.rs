@@ -140,6 +140,11 @@ impl<B: Backend> KvPlan<B> {
         Self { by_layer, plans, ends: batch.spans().iter().map(end).collect() }
     }
 
+    /// Rows that only look: nothing is written.
+    pub fn reading(by_layer: Vec<usize>, plans: Vec<B::Plan>) -> Self {
+        Self { by_layer, plans, ends: Vec::new() }
+    }
+
     /// The plan for one layer.
     pub fn layer(&self, id: LayerId) -> &B::Plan {
         &self.plans[self.by_layer[id.index()]]
@@ -237,6 +242,11 @@ pub trait KvCache<B: Backend> {
     /// # Errors
     /// [`CacheFull`], with nothing changed.
     fn plan(&self, ops: &B, batch: &Batch) -> Result<KvPlan<B>, CacheFull>;
+    /// A plan for one row per slot that stores nothing and sees what is committed, as a row at the
+    /// next position would that does not see itself: everything, or the newest `window + 1`
+    /// entries that are left. That is how a drafter that has no entries of its own looks at its
+    /// target's. No slot is empty.
+    fn onlook(&self, ops: &B, slots: &[SlotId]) -> KvPlan<B>;
     /// Stores the rows of one layer, then attends them.
     fn attend(&mut self, ops: &B, plan: &KvPlan<B>, layer: LayerId, qkv: Qkv<B>) -> B::Act;
     /// Attends to what an earlier layer stored in this step.

@@ -1,6 +1,6 @@
 //! What every handler is given: the engine, the model, the settings.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use lapidary_engine::{Engine, Health};
+use lapidary_text::Grammars;
 use serde_json::Value;
 
 use crate::access::{self, Keys};
@@ -15,7 +16,10 @@ use crate::body::Reading;
 use crate::error::ApiError;
 use crate::metrics::Metrics;
 use crate::world::World;
-use crate::{chat, completions, info, model::Model, openapi, page, record, tokens};
+use crate::model::Model;
+use crate::{
+    chat, completions, embeddings, info, messages, openapi, page, record, responses, tokens,
+};
 
 /// How a server behaves.
 #[derive(Clone, Debug)]
@@ -50,6 +54,8 @@ struct Parts {
     metrics: Metrics,
     started: u64,
     draining: AtomicBool,
+    /// Made when the first request needs it: a large vocabulary takes a while.
+    grammars: OnceLock<Grammars>,
 }
 
 impl App {
@@ -58,7 +64,9 @@ impl App {
         let metrics = Metrics::new(settings.kv_bytes);
         let started = (world.unix)();
         let draining = AtomicBool::new(false);
-        Self(Arc::new(Parts { engine, model, settings, world, metrics, started, draining }))
+        let grammars = OnceLock::new();
+        let parts = Parts { engine, model, settings, world, metrics, started, draining, grammars };
+        Self(Arc::new(parts))
     }
 
     /// Its routes.
@@ -66,6 +74,10 @@ impl App {
         let routes = Router::new()
             .route("/v1/chat/completions", post(chat::chat))
             .route("/v1/completions", post(completions::completions))
+            .route("/v1/embeddings", post(embeddings::embeddings))
+            .route("/v1/responses", post(responses::responses))
+            .route("/v1/messages", post(messages::messages))
+            .route("/v1/messages/count_tokens", post(messages::count_tokens))
             .route("/v1/models", get(info::models))
             .route("/v1/models/{*name}", get(info::model))
             .route("/tokenize", post(tokens::tokenize))
@@ -76,8 +88,9 @@ impl App {
             .route("/health", get(info::health))
             .route("/ready", get(info::ready))
             .route("/openapi.json", get(openapi::document))
-            .route("/", get(page::page));
-        record::layers(access::layer(routes, self).fallback(no_route), self)
+            .route("/", get(page::page))
+            .fallback(no_route);
+        record::layers(access::layer(routes, self), self)
             .with_state(self.clone())
     }
 
@@ -104,6 +117,11 @@ impl App {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.0.metrics
+    }
+
+    /// What makes grammars ready for this vocabulary.
+    pub(crate) fn grammars(&self) -> &Grammars {
+        self.0.grammars.get_or_init(|| Grammars::new(&self.model().tokenizer))
     }
 
     /// When the server started, in seconds since 1970.

@@ -7,12 +7,13 @@ use serde_json::{Map, Value};
 
 use crate::app::App;
 use crate::body::read;
+use crate::constraint;
 use crate::error::ApiError;
 use crate::generate::{Answer, Delta, End, Generation, Job, Read};
 use crate::info::json;
 use crate::likelihood;
 use crate::prompt::write;
-use crate::sampling::{refuse_unavailable, sampling, stops, unavailable};
+use crate::sampling::{sampling, stops, unavailable};
 use crate::sse::{Dialect, Events, respond};
 use crate::tools::{self, Choice};
 use crate::wire::chat::{
@@ -92,16 +93,36 @@ fn thinking(asked: &ChatRequest, extra: &mut Map<String, Value>) -> Result<Optio
 }
 
 /// The job that a request asks for.
-fn job(asked: &ChatRequest, app: &App) -> Result<Job, ApiError> {
+pub(crate) fn job(asked: &ChatRequest, app: &App) -> Result<Job, ApiError> {
     refuse(asked)?;
-    let written = write(conversation(asked, app)?, app)?;
+    let chat = conversation(asked, app)?;
+    let (tools, thinking) = (chat.tools.clone(), chat.enable_thinking);
+    let written = write(chat, app)?;
+    let grammar = constraint::of(asked, &tools, thinking, &written, app)?;
     Ok(Job {
         prompt: written.tokens,
         max_tokens: asked.max_completion_tokens.or(asked.max_tokens),
         sampling: sampling(&asked.sampling, app)?,
         stops: stops(&asked.sampling)?,
+        min_tokens: asked.sampling.min_tokens.unwrap_or(0),
+        logprobs: logprobs(asked)?,
+        grammar,
+        one_call: asked.parallel_tool_calls == Some(false),
         read: Read::Reply,
     })
+}
+
+/// How many of the likeliest tokens to report at each place, if any are to be.
+fn logprobs(asked: &ChatRequest) -> Result<Option<usize>, ApiError> {
+    let top = asked.top_logprobs.filter(|top| *top > 0);
+    match (asked.logprobs.unwrap_or(false), top) {
+        (false, Some(_)) => {
+            let public = "`top_logprobs` means nothing without `logprobs`; set that to true";
+            Err(ApiError::field("top_logprobs", public))
+        }
+        (false, None) => Ok(None),
+        (true, top) => likelihood::checked("top_logprobs", top.unwrap_or(0)).map(Some),
+    }
 }
 
 /// Refuses what would have an effect that cannot be had.
@@ -114,14 +135,12 @@ fn refuse(asked: &ChatRequest) -> Result<(), ApiError> {
         ("web_search_options", asked.web_search_options.is_some()),
         ("prediction", asked.prediction.is_some()),
         ("modalities", !asked.modalities.as_ref().is_none_or(text_only)),
-        ("thinking_budget", asked.thinking_budget.is_some()),
         ("n", asked.n.is_some_and(|n| n != 1)),
-        ("logprobs", asked.logprobs == Some(true)),
     ];
     if let Some((name, _)) = given.iter().find(|(_, given)| *given) {
         return Err(unavailable(name));
     }
-    refuse_unavailable(&asked.sampling)
+    Ok(())
 }
 
 /// How a request wants its answer.
@@ -193,7 +212,7 @@ fn chat_call(call: ToolCall, index: Option<u32>, app: &App) -> ChatCall {
 /// Why a text ended, in the words of this route.
 pub(crate) fn finish_reason(end: &End) -> &'static str {
     match end {
-        End::Stop => "stop",
+        End::Stop | End::StopText(_) => "stop",
         End::Calls => "tool_calls",
         End::Length => "length",
         End::Failed(_) => "error",
@@ -259,7 +278,8 @@ impl Dialect for Chunks {
                 let finish_reason = Some(finish_reason(&end));
                 let delta = ChatDelta::default();
                 let choice = ChunkChoice { index, delta, logprobs: None, finish_reason };
-                let timings = Some(generation.timings());
+                // With usage they come in the chunk after this one.
+                let timings = (!self.reply.include_usage).then(|| generation.timings());
                 events.data(&ChatChunk { timings, ..self.chunk(vec![choice]) });
             }
         }

@@ -9,11 +9,12 @@ use serde_json::Value;
 use crate::app::App;
 use crate::body::read;
 use crate::chat::finish_reason;
+use crate::constraint;
 use crate::error::ApiError;
 use crate::generate::{Answer, Delta, Generation, Job, Read};
 use crate::info::json;
 use crate::likelihood;
-use crate::sampling::{refuse_unavailable, sampling, stops, unavailable};
+use crate::sampling::{sampling, stops, unavailable};
 use crate::sse::{Dialect, Events, respond};
 use crate::wire::common::ErrorBody;
 use crate::wire::completions::{
@@ -35,12 +36,14 @@ pub(crate) async fn completions(
             refuse(&asked)?;
             let (job, echo) = job(&asked, app)?;
             let reply = Reply::of(&asked, echo, app)?;
-            Ok((Generation::start(app, job, arrival)?, reply))
+            let started = Generation::start(app, job, arrival);
+            Ok((started.map_err(|error| error.of_prompt("prompt"))?, reply))
         })
         .await?;
     if reply.stream {
         let heartbeat = app.settings().heartbeat;
-        return Ok(respond(generation, Box::new(Chunks::new(reply, app, &generation)), heartbeat));
+        let chunks = Chunks::new(reply, app, &generation);
+        return Ok(respond(generation, Box::new(chunks), heartbeat));
     }
     let answers = generation.whole().await?;
     Ok(json(&reply.whole(answers, &generation, &app)))
@@ -52,13 +55,11 @@ fn refuse(asked: &CompletionRequest) -> Result<(), ApiError> {
         ("best_of", asked.best_of.is_some_and(|n| n > 1)),
         ("suffix", asked.suffix.as_ref().is_some_and(|text| !text.is_empty())),
         ("n", asked.n.is_some_and(|n| n != 1)),
-        ("logprobs", asked.logprobs.is_some()),
-        ("response_format", asked.response_format.is_some()),
     ];
     if let Some((name, _)) = given.iter().find(|(_, given)| *given) {
         return Err(unavailable(name));
     }
-    refuse_unavailable(&asked.sampling)
+    Ok(())
 }
 
 /// The job, and the text that an echo begins with.
@@ -70,6 +71,10 @@ fn job(asked: &CompletionRequest, app: &App) -> Result<(Job, String), ApiError> 
         max_tokens: asked.max_tokens,
         sampling: sampling(&asked.sampling, app)?,
         stops: stops(&asked.sampling)?,
+        min_tokens: asked.sampling.min_tokens.unwrap_or(0),
+        logprobs: asked.logprobs.map(|n| likelihood::checked("logprobs", n)).transpose()?,
+        grammar: constraint::of_text(asked.response_format.as_ref(), app)?,
+        one_call: false,
         read: Read::Plain,
     };
     Ok((job, text))

@@ -55,6 +55,14 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "context_length_exceeded", public).about("messages")
     }
 
+    /// The same, in a request whose prompt has another name.
+    pub(crate) fn of_prompt(self, name: &str) -> Self {
+        match self.code {
+            "context_length_exceeded" => self.about(name),
+            _ => self,
+        }
+    }
+
     /// The engine ended an answer that it had begun.
     pub(crate) fn failed(reason: String) -> Self {
         let public = "the engine failed while it worked on this request; try again later";

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use lapidary_core::TokenId;
-use lapidary_engine::{Event, Finish, Request, Sampling, Ticket};
+use lapidary_core::{Constraint, TokenId};
+use lapidary_engine::{Event, Finish, Pooling, Request, Sampling, Ticket};
 use lapidary_text::{ReplyStream, StopStrings, TextStream, ToolCall};
 
 use crate::app::App;
@@ -21,7 +22,15 @@ pub(crate) struct Job {
     pub(crate) max_tokens: Option<u32>,
     pub(crate) sampling: Sampling,
     /// Texts that end an answer.
-    pub(crate) stops: StopStrings,
+    pub(crate) stops: Vec<String>,
+    /// Fewest tokens before a text may end.
+    pub(crate) min_tokens: u32,
+    /// Report how likely each token was, and so many of the likeliest.
+    pub(crate) logprobs: Option<usize>,
+    /// What each text must conform to.
+    pub(crate) grammar: Option<Arc<dyn Constraint>>,
+    /// Whether a text ends after its first call.
+    pub(crate) one_call: bool,
     pub(crate) read: Read,
 }
 
@@ -50,8 +59,10 @@ pub(crate) enum Delta {
 /// Why a text ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum End {
-    /// The model ended it, or a stop text did.
+    /// The model ended it.
     Stop,
+    /// This stop text came up.
+    StopText(String),
     /// The model waits for the results of its calls.
     Calls,
     /// The most tokens, or the end of the context.
@@ -66,6 +77,8 @@ pub(crate) struct Generation {
     /// Absent once there is nothing to come.
     ticket: Option<Ticket>,
     voices: Vec<Voice>,
+    stops: Vec<String>,
+    one_call: bool,
     done: Vec<bool>,
     ready: VecDeque<Delta>,
     prompt: u64,
@@ -84,6 +97,9 @@ impl Generation {
         if job.prompt.len() >= context as usize {
             return Err(ApiError::too_long(job.prompt.len(), context));
         }
+        if app.settings().log_prompts {
+            tracing::info!(prompt = tokenizer.decode(&job.prompt), "prompt");
+        }
         let reader = match job.read {
             Read::Reply => Reader::Reply(ReplyStream::after(&job.prompt, tokenizer)),
             Read::Plain => Reader::Plain(TextStream::default()),
@@ -92,14 +108,21 @@ impl Generation {
             max_tokens: job.max_tokens,
             stop: app.model().end.clone(),
             sampling: job.sampling.clone(),
+            min_tokens: job.min_tokens,
+            logprobs: job.logprobs,
+            grammar: job.grammar,
             ..Request::new(app.engine().next_id(), job.prompt.clone())
         };
         let samples = 1;
+        let stops = StopStrings::new(job.stops.clone());
+        let stops = stops.map_err(|error| ApiError::field("stop", error.to_string()))?;
         let ticket = app.engine().submit(request)?;
         Ok(Self {
             app: app.clone(),
             ticket: Some(ticket),
-            voices: vec![Voice::new(reader, job.stops); samples],
+            voices: vec![Voice::new(reader, stops); samples],
+            stops: job.stops,
+            one_call: job.one_call,
             done: vec![false; samples],
             ready: VecDeque::new(),
             prompt: job.prompt.len() as u64,
@@ -139,6 +162,8 @@ impl Generation {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Warm { tokens, .. } => self.cached = u64::from(tokens),
+            // Not asked for by jobs.
+            Event::Prompt { .. } | Event::Embedding { .. } => {}
             Event::Token { sample, token, logprobs, .. } => {
                 if !self.done[sample as usize] {
                     self.note_token();
@@ -157,10 +182,13 @@ impl Generation {
         let app = self.app.clone();
         let voice = &mut self.voices[sample as usize];
         let said = voice.hear(heard, &app.model().tokenizer);
-        let stopped = voice.has_stopped();
+        let stopped = voice.stopped();
+        let called = self.one_call && voice.has_called();
         self.tell(sample, said);
-        if stopped {
-            self.end(sample, End::Stop);
+        if let Some(stop) = stopped {
+            self.end(sample, End::StopText(self.stops[stop].clone()));
+        } else if called {
+            self.end(sample, End::Calls);
         }
     }
 
@@ -169,8 +197,11 @@ impl Generation {
         let voice = &mut self.voices[sample as usize];
         let said = voice.end(&app.model().tokenizer);
         let end = match finish {
-            Finish::Stop { .. } if voice.has_called() => End::Calls,
-            Finish::Stop { .. } => End::Stop,
+            Finish::Stop { .. } | Finish::Complete if voice.has_called() => End::Calls,
+            Finish::Stop { .. } | Finish::Complete => match voice.stopped() {
+                Some(stop) => End::StopText(self.stops[stop].clone()),
+                None => End::Stop,
+            },
             Finish::Length => End::Length,
             Finish::Cancelled => End::Failed("the request was cancelled".to_owned()),
             Finish::Failed(reason) => End::Failed(reason),
@@ -279,3 +310,31 @@ impl Generation {
     }
 }
 
+
+/// The vector of a text.
+pub(crate) async fn vector(
+    app: &App,
+    prompt: Vec<TokenId>,
+    pooling: Pooling,
+) -> Result<Vec<f32>, ApiError> {
+    let context = app.model().context;
+    if prompt.len() > context as usize {
+        return Err(ApiError::too_long(prompt.len(), context).of_prompt("input"));
+    }
+    let submit = move |app: &App| {
+        let request = Request::embedding(app.engine().next_id(), prompt, pooling);
+        Ok(app.engine().submit(request)?)
+    };
+    let mut ticket = app.apart(submit).await?;
+    let mut vector = None;
+    while let Some(event) = poll_fn(|context| ticket.poll_next(context)).await {
+        match event {
+            Event::Embedding { values, .. } => vector = Some(values),
+            Event::Finished { finish: Finish::Failed(reason), .. } => {
+                return Err(ApiError::failed(reason));
+            }
+            _ => {}
+        }
+    }
+    vector.ok_or_else(|| ApiError::failed("the engine made no vector".to_owned()))
+}

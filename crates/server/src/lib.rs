@@ -15,6 +15,7 @@ mod world;
 
 mod app;
 mod model;
+mod host;
 mod serve;
 mod tls;
 
@@ -26,12 +27,17 @@ mod record;
 mod wire;
 
 mod chat;
+mod constraint;
 mod completions;
+mod embeddings;
 mod info;
 mod likelihood;
+mod messages;
 mod openapi;
 mod page;
 mod prompt;
+mod responses;
+mod responses_stream;
 mod sampling;
 mod tokens;
 mod tools;
@@ -43,6 +49,7 @@ mod voice;
 pub use access::{BadKeyFile, Keys};
 pub use app::{App, Settings};
 pub use error::ApiError;
+pub use host::host;
 pub use model::{Defaults, Model};
 pub use openapi::openapi;
 pub use serve::serve;

@@ -4,12 +4,25 @@ use lapidary_core::TokenId;
 use serde_json::{Map, json};
 
 use crate::app::App;
+use crate::error::ApiError;
 use crate::voice::Heard;
 use crate::wire::chat::{ChatLogprob, ChatLogprobs, TopLogprob};
 use crate::wire::completions::CompletionLogprobs;
 
 /// Stands for minus infinity, which JSON cannot write.
 const NEVER: f64 = -9999.0;
+
+/// Most tokens whose log-probabilities are reported at each place.
+const MOST: usize = 20;
+
+/// A number of tokens to report, if it is not too large.
+pub(crate) fn checked(field: &str, top: usize) -> Result<usize, ApiError> {
+    if top <= MOST {
+        return Ok(top);
+    }
+    let public = format!("`{field}` is {top}; give at most {MOST}");
+    Err(ApiError::field(field, public))
+}
 
 /// In chat's form.
 pub(crate) fn chat(heard: &[Heard], app: &App) -> ChatLogprobs {

@@ -11,6 +11,10 @@ use crate::info::json;
     paths(
         crate::chat::chat,
         crate::completions::completions,
+        crate::responses::responses,
+        crate::messages::messages,
+        crate::messages::count_tokens,
+        crate::embeddings::embeddings,
         crate::info::models,
         crate::info::model,
         crate::info::props,

@@ -1,8 +1,8 @@
 //! From a request's fields to the engine's settings.
 
 use lapidary_core::TokenId;
-use lapidary_engine::{BadSampling, Sampling};
-use lapidary_text::StopStrings;
+use lapidary_engine::{BadSampling, Dry, Sampling, Xtc};
+use lapidary_text::Control;
 use serde_json::{Map, Value};
 
 use crate::app::App;
@@ -26,6 +26,11 @@ pub(crate) fn sampling(fields: &SamplingFields, app: &App) -> Result<Sampling, A
         top_p: fields.top_p.unwrap_or(defaults.top_p),
         min_p: fields.min_p.unwrap_or(defaults.min_p),
         repeat_penalty: fields.repeat_penalty.unwrap_or(1.0),
+        presence_penalty: fields.presence_penalty.unwrap_or(0.0),
+        frequency_penalty: fields.frequency_penalty.unwrap_or(0.0),
+        top_n_sigma: fields.top_n_sigma.unwrap_or(0.0),
+        dry: dry(fields, app),
+        xtc: xtc(fields),
         suppress: app.model().suppress.clone(),
         bias: bias(fields.logit_bias.as_ref(), app)?,
         ..Sampling::default()
@@ -35,6 +40,26 @@ pub(crate) fn sampling(fields: &SamplingFields, app: &App) -> Result<Sampling, A
         BadSampling::Bias { .. } => ApiError::field("logit_bias", error.to_string()),
     })?;
     Ok(sampling)
+}
+
+/// Weakens what would go on with a repetition, if the request says how much.
+fn dry(fields: &SamplingFields, app: &App) -> Option<Dry> {
+    let multiplier = fields.dry_multiplier.filter(|multiplier| *multiplier != 0.0)?;
+    let tokenizer = &app.model().tokenizer;
+    let breakers = ["\n", ":", "\"", "*"].map(|text| tokenizer.encode(text, Control::Spell));
+    Some(Dry {
+        multiplier,
+        base: fields.dry_base.unwrap_or(1.75),
+        allowed: fields.dry_allowed_length.unwrap_or(2),
+        range: fields.dry_penalty_last_n.unwrap_or(usize::MAX),
+        breakers: breakers.into_iter().filter_map(|ids| ids.first().copied()).collect(),
+    })
+}
+
+/// Now and then excludes the obvious, if the request says how often.
+fn xtc(fields: &SamplingFields) -> Option<Xtc> {
+    let probability = fields.xtc_probability.filter(|probability| *probability != 0.0)?;
+    Some(Xtc { probability, threshold: fields.xtc_threshold.unwrap_or(0.1) })
 }
 
 fn bias(given: Option<&Map<String, Value>>, app: &App) -> Result<Vec<(TokenId, f32)>, ApiError> {
@@ -59,7 +84,7 @@ fn bias(given: Option<&Map<String, Value>>, app: &App) -> Result<Vec<(TokenId, f
 }
 
 /// The texts that end an answer.
-pub(crate) fn stops(fields: &SamplingFields) -> Result<StopStrings, ApiError> {
+pub(crate) fn stops(fields: &SamplingFields) -> Result<Vec<String>, ApiError> {
     let stops = match fields.stop.clone() {
         None => Vec::new(),
         Some(Stop::One(stop)) => vec![stop],
@@ -70,20 +95,7 @@ pub(crate) fn stops(fields: &SamplingFields) -> Result<StopStrings, ApiError> {
         let public = format!("`stop` has {count} texts; give at most {MOST_STOPS}");
         return Err(ApiError::field("stop", public));
     }
-    StopStrings::new(stops).map_err(|error| ApiError::field("stop", error.to_string()))
-}
-
-/// Refuses fields whose effect the engine does not have.
-pub(crate) fn refuse_unavailable(fields: &SamplingFields) -> Result<(), ApiError> {
-    let given = [
-        ("presence_penalty", fields.presence_penalty.is_some_and(|x| x != 0.0)),
-        ("frequency_penalty", fields.frequency_penalty.is_some_and(|x| x != 0.0)),
-        ("min_tokens", fields.min_tokens.is_some_and(|n| n > 0)),
-    ];
-    match given.iter().find(|(_, given)| *given) {
-        Some((name, _)) => Err(unavailable(name)),
-        None => Ok(()),
-    }
+    Ok(stops)
 }
 
 /// A field that means something everywhere but here.

@@ -1,6 +1,6 @@
 //! Functions that a request declares, and whether they must be called.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::error::ApiError;
 
@@ -86,7 +86,22 @@ fn declaration(i: usize, tool: &Value) -> Result<Value, ApiError> {
     if parameters.is_some_and(|given| !given.is_object()) {
         return Err(wrong("has `parameters` that are no JSON schema object"));
     }
-    Ok(tool.clone())
+    Ok(complete(tool.clone()))
+}
+
+/// Templates count on what a declaration may leave out.
+fn complete(mut tool: Value) -> Value {
+    let function = &mut tool["function"];
+    if function["description"].is_null() {
+        function["description"] = json!("");
+    }
+    if function["parameters"].is_null() {
+        function["parameters"] = json!({ "type": "object" });
+    }
+    if function["parameters"]["properties"].is_null() {
+        function["parameters"]["properties"] = json!({});
+    }
+    tool
 }
 
 fn is_name(name: &str) -> bool {

@@ -46,8 +46,8 @@ pub(crate) struct Voice {
     /// Bytes of content read, and shown.
     read: usize,
     shown: usize,
-    /// Whether a stop text came up.
-    stopped: bool,
+    /// Which stop text came up.
+    stopped: Option<usize>,
     tokens: u64,
     reasoning: u64,
     called: bool,
@@ -62,7 +62,7 @@ impl Voice {
             held: VecDeque::new(),
             read: 0,
             shown: 0,
-            stopped: false,
+            stopped: None,
             tokens: 0,
             reasoning: 0,
             called: false,
@@ -97,7 +97,7 @@ impl Voice {
                 self.sort(ReplyKind::Content(stream.finish()), 0).into_iter().collect()
             }
         };
-        if !self.stopped {
+        if self.stopped.is_none() {
             let rest = std::mem::replace(&mut self.stops, no_stops()).finish();
             self.shown += rest.len();
             let heard: Vec<_> = self.held.drain(..).map(|(_, heard)| heard).collect();
@@ -109,8 +109,8 @@ impl Voice {
         said
     }
 
-    /// Whether a stop text came up: nothing after it is part of the text.
-    pub(crate) fn has_stopped(&self) -> bool {
+    /// Which stop text came up: neither it nor anything after it is part of the text.
+    pub(crate) fn stopped(&self) -> Option<usize> {
         self.stopped
     }
 
@@ -125,7 +125,7 @@ impl Voice {
     }
 
     fn sort(&mut self, kind: ReplyKind, tokens: usize) -> Option<Said> {
-        if self.stopped {
+        if self.stopped.is_some() {
             return None;
         }
         let heard = self.unread.drain(..tokens);
@@ -154,7 +154,7 @@ impl Voice {
     /// Shows what of the content can be no part of a stop text.
     fn show(&mut self, text: &str) -> Option<Said> {
         let passed = self.stops.push(text);
-        self.stopped = passed.stopped.is_some();
+        self.stopped = passed.stopped;
         self.shown += passed.text.len();
         let told = self.held.iter().take_while(|(begin, _)| *begin < self.shown).count();
         let heard: Vec<_> = self.held.drain(..told).map(|(_, heard)| heard).collect();

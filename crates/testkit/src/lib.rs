@@ -20,7 +20,7 @@ pub use fetched::fetched;
 pub use goldens::{Goldens, largest_difference};
 pub use loaded::{Device, Loaded, Taps, argmax};
 pub use rng::Rng;
-pub use scripted::{PANIC, Script};
+pub use scripted::{PANIC, Script, pebble_words};
 pub use shared::{repository, shared};
 pub use stored::random_weights;
 pub use toy::{GOLDEN_TOY, TOY_HIDDEN, TOY_VOCABULARY, TOY_WINDOW, toy, toy_bytes};

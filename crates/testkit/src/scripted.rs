@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use lapidary_backend_cpu::{Cpu, Isa};
 use lapidary_cache::{Cache, Extent};
 use lapidary_core::{
-    Backend, Input, KvCache, KvLayerSpec, LayerId, Reach, Regime, SlotId, TokenId,
+    Backend, Input, KvCache, KvLayerSpec, LayerId, Reach, Regime, SlotId, TensorSource, TokenId,
+    Value,
 };
 use lapidary_engine::{Engine, FirstCome, Limits, NoDrafts, Parts, Scheduler};
 use lapidary_model::{Hooks, Model, Step};
@@ -121,6 +122,10 @@ impl Model<Cpu> for Scripted {
         ops.upload(&states, 1)
     }
 
+    fn embed(&self, _: &Cpu, _: &[TokenId]) -> <Cpu as Backend>::Act {
+        unreachable!("nobody guesses along with a script")
+    }
+
     fn logits(&self, ops: &Cpu, hidden: &<Cpu as Backend>::Act) -> <Cpu as Backend>::Act {
         let vocab = Model::<Cpu>::vocab(self);
         let states = ops.read(hidden).expect("the CPU does not break");
@@ -132,4 +137,16 @@ impl Model<Cpu> for Scripted {
         }
         ops.upload(&logits, vocab)
     }
+}
+
+/// The built-in model's vocabulary, and the source of its chat template.
+///
+/// # Panics
+/// If the repository's own model cannot be read.
+pub fn pebble_words() -> (Tokenizer, String) {
+    let file = crate::repository("models/pebble/pebble-Q8_0.gguf");
+    let source = lapidary_format::open(&file).unwrap_or_else(|e| panic!("{e}"));
+    let tokenizer = Tokenizer::from_metadata(source.meta()).unwrap_or_else(|e| panic!("{e}"));
+    let template = source.meta().get("tokenizer.chat_template").and_then(Value::as_str);
+    (tokenizer, template.expect("Pebble has a template").to_owned())
 }

@@ -28,7 +28,14 @@ const CRATES: &[Crate] = &[
     Crate {
         name: "text",
         ours: &["core"],
-        theirs: &["minijinja", "minijinja-contrib", "serde_json", "thiserror", "tokenizers"],
+        theirs: &[
+            "llguidance",
+            "minijinja",
+            "minijinja-contrib",
+            "serde_json",
+            "thiserror",
+            "tokenizers",
+        ],
     },
     Crate { name: "backend-cpu", ours: &["core"], theirs: &["half"] },
     Crate { name: "backend-cuda", ours: &["core"], theirs: &["cudarc", "half", "thiserror"] },
@@ -41,6 +48,25 @@ const CRATES: &[Crate] = &[
         theirs: &["serde_json", "thiserror"],
     },
     Crate {
+        name: "server",
+        ours: &["core", "engine", "text"],
+        theirs: &[
+            "axum",
+            "futures-core",
+            "prometheus-client",
+            "rustls",
+            "serde",
+            "serde_json",
+            "sha2",
+            "thiserror",
+            "tokio",
+            "tokio-rustls",
+            "tower-http",
+            "tracing",
+            "utoipa",
+        ],
+    },
+    Crate {
         name: "cli",
         ours: &[
             "backend-cpu",
@@ -51,9 +77,10 @@ const CRATES: &[Crate] = &[
             "format",
             "measure",
             "model",
+            "server",
             "text",
         ],
-        theirs: &["clap", "ctrlc", "indicatif", "serde_json"],
+        theirs: &["clap", "ctrlc", "indicatif", "serde_json", "tracing-subscriber"],
     },
     Crate {
         name: "testkit",

@@ -1,9 +1,9 @@
 //! Entry points for fuzzers: any bytes must give a value or an error, never a panic.
 
-use lapidary_core::TokenId;
+use lapidary_core::{Constraint, TokenId};
 
 use crate::{ChatTemplate, Control, Conversation, Message, Part, Role, Specials, Tokenizer};
-use crate::{Content, MediaKind, ToolCall};
+use crate::{Content, Grammars, MediaKind, ReplyStream, Rules, Thinking, ToolCall, normalise};
 
 /// Reads `data` as a `tokenizer.json` and uses what comes of it.
 pub fn tokenizer_json(data: &[u8]) {
@@ -23,6 +23,50 @@ pub fn template(data: &[u8]) {
     let specials = Specials::new(tokens, ("<bos>", TokenId(0)), ("<eos>", TokenId(1)));
     let Ok(template) = ChatTemplate::with_fuel(&source, &specials, 100_000) else { return };
     if let Ok(prompt) = template.render(&everything()) {
+        assert!(!prompt.text().contains('\u{fdd0}'), "marks stay inside");
+    }
+}
+
+/// Reads `data` as rules of every kind, and takes a few tokens under those that are any.
+pub fn grammar(grammars: &Grammars, data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let schema = serde_json::from_str(&text).ok();
+    let schema = schema.iter().map(Rules::JsonSchema);
+    let texts = [Rules::Gbnf(&text), Rules::Lark(&text), Rules::Regex(&text)];
+    for rules in texts.into_iter().chain(schema) {
+        let Ok(mut guide) = grammars.compile(rules, Thinking::Never) else { continue };
+        for _ in 0..4 {
+            let Ok(next) = guide.next() else { break };
+            let Some(token) = (0..300).map(TokenId).find(|token| next.tokens.contains(*token))
+            else {
+                assert!(next.end, "a grammar that allows nothing is at its end");
+                break;
+            };
+            guide.advance(token).expect("what is allowed can be taken");
+        }
+    }
+}
+
+/// Takes `data`, a token a byte, apart as a reply to a prompt of its own first bytes.
+pub fn reply(tokenizer: &Tokenizer, data: &[u8]) {
+    let tokens: Vec<_> = data.iter().map(|byte| TokenId(u32::from(*byte))).collect();
+    let (prompt, reply) = tokens.split_at(tokens.len() / 4);
+    let mut stream = ReplyStream::after(prompt, tokenizer);
+    let mut counted = 0;
+    for token in reply {
+        counted += stream.push(*token, tokenizer).iter().map(|piece| piece.tokens).sum::<usize>();
+    }
+    counted += stream.finish(tokenizer).iter().map(|piece| piece.tokens).sum::<usize>();
+    assert_eq!(counted, reply.len(), "every token is counted once");
+}
+
+/// Reads `data` as messages of a client, puts them right and renders them.
+pub fn messages(template: &ChatTemplate, data: &[u8]) {
+    let Ok(value) = serde_json::from_slice(data) else { return };
+    let Ok(messages) = Message::list_from_json(&value) else { return };
+    let mut chat = Conversation::new(messages);
+    normalise(&mut chat);
+    if let Ok(prompt) = template.render(&chat) {
         assert!(!prompt.text().contains('\u{fdd0}'), "marks stay inside");
     }
 }

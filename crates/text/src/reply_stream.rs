@@ -29,6 +29,8 @@ pub struct ReplyStream {
     thought_spoke: bool,
     /// Whether a channel that is no thought is open: its close is text.
     foreign: bool,
+    /// The end of a thought's label that the prompt lacks.
+    label_rest: &'static [u8],
     pieces: Vec<ReplyPiece>,
 }
 
@@ -82,6 +84,7 @@ impl ReplyStream {
             thought_before: false,
             thought_spoke: false,
             foreign: false,
+            label_rest: &[],
             pieces: Vec::new(),
         }
     }
@@ -89,9 +92,11 @@ impl ReplyStream {
     /// For a reply to `prompt`, which may have opened a thought that the reply goes on with.
     pub fn after(prompt: &[TokenId], tokenizer: &Tokenizer) -> Self {
         let mut stream = Self::new(tokenizer);
-        let open = stream.marks.open_thought(prompt);
-        if open.is_some_and(|inside| tokenizer.decode(inside).starts_with(THOUGHT)) {
+        let Some(inside) = stream.marks.open_thought(prompt) else { return stream };
+        let label = tokenizer.decode(inside);
+        if label.starts_with(THOUGHT) || THOUGHT.starts_with(&label) {
             stream.state = State::Speaking(Voice::Thought);
+            stream.label_rest = THOUGHT.as_bytes().get(label.len()..).unwrap_or_default();
         }
         stream
     }
@@ -259,7 +264,12 @@ impl ReplyStream {
         }
     }
 
-    fn say_bytes(&mut self, voice: Voice, bytes: &[u8], tokens: usize) {
+    fn say_bytes(&mut self, voice: Voice, mut bytes: &[u8], tokens: usize) {
+        while let (Some((next, rest)), Some((first, after))) =
+            (self.label_rest.split_first(), bytes.split_first())
+        {
+            (self.label_rest, bytes) = if next == first { (rest, after) } else { (Default::default(), bytes) };
+        }
         let text = self.text.push(bytes);
         self.say_text(voice, text, tokens);
     }

@@ -143,6 +143,9 @@ impl FakeCache {
 }
 
 impl KvCache<Fake> for FakeCache {
+    fn onlook(&self, _: &Fake, _: &[SlotId]) -> KvPlan<Fake> {
+        unreachable!("no drafter looks on")
+    }
     fn plan(&self, _: &Fake, batch: &Batch) -> Result<KvPlan<Fake>, CacheFull> {
         for span in batch.spans() {
             let slot = span.slot;
@@ -218,6 +221,9 @@ impl Model<Fake> for FakeModel {
     }
     fn vocab(&self) -> usize {
         VOCAB
+    }
+    fn embed(&self, _: &Fake, _: &[TokenId]) -> Rows {
+        unreachable!("no drafter looks on")
     }
 
     fn forward(

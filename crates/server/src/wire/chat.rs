@@ -9,7 +9,6 @@ use crate::body::Asked;
 
 /// A conversation to be continued.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(default)]
 pub(crate) struct ChatRequest {
     /// The model's name or one of its aliases; without it, the one that is loaded.
     pub model: Option<String>,

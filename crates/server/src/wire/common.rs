@@ -6,7 +6,6 @@ use utoipa::ToSchema;
 
 /// How tokens are chosen. Absent fields take the model's recommended values.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(default)]
 pub(crate) struct SamplingFields {
     /// 0 takes the likeliest token, 1 draws from the model's own distribution.
     pub temperature: Option<f32>,
@@ -25,6 +24,20 @@ pub(crate) struct SamplingFields {
     pub presence_penalty: Option<f32>,
     /// Taken from the logits of tokens as often as they have occurred.
     pub frequency_penalty: Option<f32>,
+    /// Weakens what would go on with a repetition, by this much; 0 changes nothing.
+    pub dry_multiplier: Option<f32>,
+    /// How that grows with each further token; 1.75 unless given.
+    pub dry_base: Option<f32>,
+    /// Repetitions shorter than this are ignored; 2 unless given.
+    pub dry_allowed_length: Option<usize>,
+    /// How many of the last tokens are looked at; all unless given.
+    pub dry_penalty_last_n: Option<usize>,
+    /// How often the obvious is excluded.
+    pub xtc_probability: Option<f32>,
+    /// From which probability on a token is obvious; 0.1 unless given.
+    pub xtc_threshold: Option<f32>,
+    /// Keep what is within this many standard deviations of the likeliest; 0 keeps all.
+    pub top_n_sigma: Option<f32>,
     /// Added to the logits of tokens, by id.
     #[schema(value_type = Option<Object>)]
     pub logit_bias: Option<Map<String, Value>>,
@@ -46,12 +59,9 @@ pub(crate) enum Stop {
 
 /// What a stream adds.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(default)]
 pub(crate) struct StreamOptions {
     /// End the stream with a chunk that has `usage` and no choices.
     pub include_usage: Option<bool>,
-    /// Accepted; streams here are not padded.
-    pub include_obfuscation: Option<bool>,
 }
 
 /// Tokens read and written.

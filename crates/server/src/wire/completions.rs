@@ -9,7 +9,6 @@ use crate::body::Asked;
 
 /// A text to be continued as it stands.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(default)]
 pub(crate) struct CompletionRequest {
     /// The model's name or one of its aliases; without it, the one that is loaded.
     pub model: Option<String>,

@@ -8,7 +8,6 @@ use crate::body::Asked;
 
 /// Texts to make vectors of.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(default)]
 pub(crate) struct EmbeddingRequest {
     /// The model's name or one of its aliases; without it, the one that is loaded.
     pub model: Option<String>,

@@ -8,7 +8,6 @@ use crate::body::Asked;
 
 /// A text to be cut into tokens.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(default)]
 pub(crate) struct TokenizeRequest {
     /// The text.
     pub content: Option<String>,
@@ -39,7 +38,6 @@ pub(crate) struct Tokens {
 
 /// Tokens to be written as text.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(default)]
 pub(crate) struct DetokenizeRequest {
     /// Ids.
     pub tokens: Option<Vec<u32>>,

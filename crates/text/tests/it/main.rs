@@ -2,6 +2,7 @@
 
 mod chat_template;
 mod fuzz;
+mod grammar;
 mod injection;
 mod jinja_semantics;
 mod messages;

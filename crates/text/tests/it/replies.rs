@@ -3,6 +3,7 @@
 use lapidary_core::TokenId;
 use lapidary_text::{Control, Reply, ReplyKind, ReplyStream, Tokenizer, ToolCall};
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use serde_json::json;
 
 use crate::support;
@@ -140,6 +141,28 @@ fn a_string_may_hold_the_token_that_closes_a_call() {
 }
 
 #[test]
+fn a_label_that_the_prompt_has_begun_is_no_part_of_the_thought() {
+    let Some(tokenizer) = support::pebble() else { return };
+    for (begun, reply) in [
+        ("<|channel>thought", "\na<channel|>b"),
+        ("<|channel>thou", "ght\na<channel|>b"),
+        ("<|channel>", "thought\na<channel|>b"),
+        ("<|channel>thought\n", "a<channel|>b"),
+        ("<|channel>thought\na", "\n<channel|>b"),
+    ] {
+        let prompt = tokenizer.encode(&format!("<|turn>model\n{begun}"), Control::Honour);
+        let mut stream = ReplyStream::after(&prompt, &tokenizer);
+        let mut read = Reply::default();
+        for token in tokenizer.encode(reply, Control::Honour) {
+            read.extend(stream.push(token, &tokenizer));
+        }
+        read.extend(stream.finish(&tokenizer));
+        let thought = if begun.ends_with('a') { "" } else { "a" };
+        assert_eq!((&*read.reasoning, &*read.content), (thought, "b"), "{begun} {reply}");
+    }
+}
+
+#[test]
 fn a_reply_goes_on_where_its_prompt_left_off() {
     let Some(tokenizer) = support::pebble() else { return };
     let open = "<bos><|turn>user\nhi<turn|>\n<|turn>model\n<|channel>thought\n";
@@ -153,6 +176,8 @@ fn a_reply_goes_on_where_its_prompt_left_off() {
         (&*closed, "", "ab"),
         (&*earlier_turn, "", "ab"),
         ("<|turn>model\n", "", "ab"),
+        ("<|turn>model\n<|channel>thought", "a", "b"),
+        ("<|turn>model\n<|channel>", "a", "b"),
     ] {
         let prompt = tokenizer.encode(prompt, Control::Honour);
         let mut stream = ReplyStream::after(&prompt, &tokenizer);
@@ -196,14 +221,12 @@ fn spell(tokenizer: &Tokenizer, text: &str, cuts: &mut impl FnMut() -> usize) ->
     tokens
 }
 
-proptest! {
-    /// The oracle is the list that the reply was written from.
-    #[test]
-    fn any_cut_of_a_reply_gives_its_parts(
-        stretches in prop::collection::vec(stretch(), 0..6),
-        mut cut in any::<u32>(),
-    ) {
-        let Some(tokenizer) = support::pebble() else { return Ok(()) };
+/// The oracle is the list that the reply was written from.
+#[test]
+fn any_cut_of_a_reply_gives_its_parts() {
+    let Some(tokenizer) = support::pebble() else { return };
+    let cases = (prop::collection::vec(stretch(), 0..6), any::<u32>());
+    let checked = TestRunner::default().run(&cases, |(stretches, mut cut)| {
         let mut cuts = || {
             cut = cut.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (cut >> 16) as usize
@@ -248,13 +271,16 @@ proptest! {
             }
         }
         prop_assert_eq!(Reply::of(&tokens, &tokenizer), expected);
-    }
+        Ok(())
+    });
+    checked.unwrap_or_else(|failure| panic!("{failure}"));
+}
 
-    #[test]
-    fn any_tokens_at_all_come_apart_and_each_is_counted_once(
-        ids in prop::collection::vec(prop_oneof![0_u32..24, 0_u32..8192], 0..40),
-    ) {
-        let Some(tokenizer) = support::pebble() else { return Ok(()) };
+#[test]
+fn any_tokens_at_all_come_apart_and_each_is_counted_once() {
+    let Some(tokenizer) = support::pebble() else { return };
+    let ids = prop::collection::vec(prop_oneof![0_u32..24, 0_u32..8192], 0..40);
+    let checked = TestRunner::default().run(&ids, |ids| {
         let tokens: Vec<_> = ids.into_iter().map(TokenId).collect();
         let mut stream = ReplyStream::new(&tokenizer);
         let mut pieces: Vec<_> =
@@ -268,5 +294,7 @@ proptest! {
         {
             prop_assert_eq!(Reply::of(&tokens, &tokenizer).content, tokenizer.decode(&tokens));
         }
-    }
+        Ok(())
+    });
+    checked.unwrap_or_else(|failure| panic!("{failure}"));
 }
