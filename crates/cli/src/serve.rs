@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use lapidary_model::config::Config;
 use lapidary_core::TensorSource;
 use lapidary_format::Source;
+use lapidary_model::config::Config;
 use lapidary_server::{App, Defaults, Keys, Model, Settings, Tls, World, host};
 use serde_json::{Value, json};
 

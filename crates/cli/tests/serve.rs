@@ -62,7 +62,10 @@ fn it_answers_and_ends_when_told_to() {
     let said = &answer["choices"][0]["message"]["content"];
     assert_eq!(said, "The capital of Mongolia is Ulaanbaatar.");
     let props: Value = serde_json::from_str(&server.ask("GET /props", "")).expect("JSON");
-    assert_eq!((&props["model"], &props["slots"], &props["context"]), (&"pebble".into(), &2.into(), &512.into()));
+    assert_eq!(
+        (&props["model"], &props["slots"], &props["context"]),
+        (&"pebble".into(), &2.into(), &512.into())
+    );
     assert!(props["kv_bytes"]["sliding"].as_u64() > Some(0), "{props}");
     assert!(server.ask("GET /", "").starts_with("<!doctype html>"));
     let ended = Command::new("kill").arg(server.process.id().to_string()).status();

@@ -1,7 +1,7 @@
 //! What every handler is given: the engine, the model, the settings.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -15,8 +15,8 @@ use crate::access::{self, Keys};
 use crate::body::Reading;
 use crate::error::ApiError;
 use crate::metrics::Metrics;
-use crate::world::World;
 use crate::model::Model;
+use crate::world::World;
 use crate::{
     chat, completions, embeddings, info, messages, openapi, page, record, responses, tokens,
 };
@@ -90,8 +90,7 @@ impl App {
             .route("/openapi.json", get(openapi::document))
             .route("/", get(page::page))
             .fallback(no_route);
-        record::layers(access::layer(routes, self), self)
-            .with_state(self.clone())
+        record::layers(access::layer(routes, self), self).with_state(self.clone())
     }
 
     /// From now on `/ready` says no, so that load balancers look elsewhere.

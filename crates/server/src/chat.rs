@@ -26,10 +26,7 @@ use crate::wire::common::ErrorBody;
 #[utoipa::path(post, path = "/v1/chat/completions", request_body = ChatRequest, responses(
     (status = 200, body = ChatCompletion), (status = 400, body = ErrorBody),
     (status = 429, body = ErrorBody), (status = 503, body = ErrorBody)))]
-pub(crate) async fn chat(
-    State(app): State<App>,
-    request: Request,
-) -> Result<Response, ApiError> {
+pub(crate) async fn chat(State(app): State<App>, request: Request) -> Result<Response, ApiError> {
     let arrival = app.elapsed();
     let asked: ChatRequest = read(request, app.reading()).await?;
     let (mut generation, reply) = app
@@ -70,7 +67,9 @@ fn thinking(asked: &ChatRequest, extra: &mut Map<String, Value>) -> Result<Optio
     let said = extra.shift_remove("enable_thinking");
     let said = said.map(|value| {
         let path = "chat_template_kwargs.enable_thinking";
-        value.as_bool().ok_or_else(|| ApiError::field(path, format!("{path} must be true or false")))
+        value
+            .as_bool()
+            .ok_or_else(|| ApiError::field(path, format!("{path} must be true or false")))
     });
     let effort = asked.reasoning_effort.as_deref().map(|effort| match effort {
         "none" | "minimal" => Ok(false),

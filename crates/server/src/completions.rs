@@ -198,7 +198,10 @@ impl Dialect for Chunks {
                 let logprobs: Option<CompletionLogprobs> =
                     self.reply.logprobs.then(|| likelihood::completions(&heard, offset, &self.app));
                 if !text.is_empty() || logprobs.is_some() {
-                    self.say(events, CompletionChoice { index, text, logprobs, finish_reason: None });
+                    self.say(
+                        events,
+                        CompletionChoice { index, text, logprobs, finish_reason: None },
+                    );
                 }
             }
             Delta::Done { sample: index, end } => {

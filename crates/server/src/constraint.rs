@@ -53,7 +53,8 @@ pub(crate) fn of_text(
     let shape = Shape::of(format, "response_format")?;
     let Some(rules) = shape.rules() else { return Ok(None) };
     let guide = app.grammars().compile(rules, Thinking::Never);
-    let guide = guide.map_err(|error| ApiError::unsupported("response_format", error.to_string()))?;
+    let guide =
+        guide.map_err(|error| ApiError::unsupported("response_format", error.to_string()))?;
     Ok(Some(Arc::new(guide)))
 }
 

@@ -81,7 +81,10 @@ fn texts(input: &Value, app: &App) -> Result<Vec<Vec<TokenId>>, ApiError> {
     };
     if texts.len() > MOST {
         let count = texts.len();
-        return Err(ApiError::field("input", format!("`input` has {count} texts; send at most {MOST}")));
+        return Err(ApiError::field(
+            "input",
+            format!("`input` has {count} texts; send at most {MOST}"),
+        ));
     }
     let texts: Option<Vec<_>> = texts.into_iter().collect();
     texts.filter(|texts| !texts.is_empty()).ok_or_else(wrong)

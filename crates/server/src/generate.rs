@@ -310,7 +310,6 @@ impl Generation {
     }
 }
 
-
 /// The vector of a text.
 pub(crate) async fn vector(
     app: &App,

@@ -14,8 +14,8 @@
 mod world;
 
 mod app;
-mod model;
 mod host;
+mod model;
 mod serve;
 mod tls;
 
@@ -27,8 +27,8 @@ mod record;
 mod wire;
 
 mod chat;
-mod constraint;
 mod completions;
+mod constraint;
 mod embeddings;
 mod info;
 mod likelihood;

@@ -41,11 +41,7 @@ pub(crate) fn chat(heard: &[Heard], app: &App) -> ChatLogprobs {
 
 /// In completions' form. `offset` is where the first token begins, in characters, and is moved to
 /// where the next one will.
-pub(crate) fn completions(
-    heard: &[Heard],
-    offset: &mut usize,
-    app: &App,
-) -> CompletionLogprobs {
+pub(crate) fn completions(heard: &[Heard], offset: &mut usize, app: &App) -> CompletionLogprobs {
     let mut all = CompletionLogprobs::default();
     for heard in heard {
         let Some(logprobs) = &heard.logprobs else { continue };

@@ -82,7 +82,8 @@ fn chat_request(asked: MessagesRequest) -> Result<ChatRequest, ApiError> {
         list.extend(said(i, &turn)?);
     }
     let (enable_thinking, thinking_budget) = thinking(asked.thinking.as_ref())?;
-    let variables = enable_thinking.map(|on| Map::from_iter([("enable_thinking".into(), json!(on))]));
+    let variables =
+        enable_thinking.map(|on| Map::from_iter([("enable_thinking".into(), json!(on))]));
     let (tool_choice, parallel_tool_calls) = choice(asked.tool_choice.as_ref())?;
     let tools = asked.tools.map(|tools| (0..).zip(tools).map(|(i, t)| tool(i, &t)).collect());
     Ok(ChatRequest {
@@ -161,7 +162,8 @@ fn result(block: &Value) -> Value {
 
 fn thinking(asked: Option<&Value>) -> Result<(Option<bool>, Option<u32>), ApiError> {
     let Some(asked) = asked.filter(|asked| !asked.is_null()) else { return Ok((None, None)) };
-    let budget = asked["budget_tokens"].as_u64().map(|budget| budget.min(u64::from(u32::MAX)) as u32);
+    let budget =
+        asked["budget_tokens"].as_u64().map(|budget| budget.min(u64::from(u32::MAX)) as u32);
     match asked["type"].as_str() {
         Some("enabled" | "adaptive") => Ok((Some(true), budget)),
         Some("disabled") => Ok((Some(false), None)),
@@ -191,7 +193,8 @@ fn choice(asked: Option<&Value>) -> Result<(Option<Value>, Option<bool>), ApiErr
 fn tool(i: usize, tool: &Value) -> Result<Value, ApiError> {
     if !matches!(tool["type"].as_str(), None | Some("custom")) {
         let path = format!("tools[{i}].type");
-        let public = format!("{path} is not `custom`; only the client's own functions can be called");
+        let public =
+            format!("{path} is not `custom`; only the client's own functions can be called");
         return Err(ApiError::unsupported(&path, public));
     }
     let mut function = Map::new();
@@ -298,7 +301,6 @@ impl Stream {
             self.begin_block(events, &block);
             self.open = Some(kind);
         }
-
     }
 
     fn begin_block(&mut self, events: &mut Events, block: &Block) {

@@ -97,7 +97,8 @@ impl Stream {
     fn close(&mut self, events: &mut Events) {
         let Some(Open { kind, id, text }) = self.open.take() else { return };
         let place = self.place();
-        let done = json!({ "item_id": id, "output_index": place, "content_index": 0, "text": text });
+        let done =
+            json!({ "item_id": id, "output_index": place, "content_index": 0, "text": text });
         let name = match kind {
             Kind::Message => "response.output_text.done",
             Kind::Reasoning => "response.reasoning_text.done",
@@ -107,10 +108,13 @@ impl Stream {
             "item_id": id, "output_index": place, "content_index": 0, "part": part(kind, &text),
         });
         self.tell(events, "response.content_part.done", part);
-        self.finish_item(events, match kind {
-            Kind::Message => message(id, text, "completed"),
-            Kind::Reasoning => reasoning(id, text),
-        });
+        self.finish_item(
+            events,
+            match kind {
+                Kind::Message => message(id, text, "completed"),
+                Kind::Reasoning => reasoning(id, text),
+            },
+        );
     }
 
     fn finish_item(&mut self, events: &mut Events, item: Item) {

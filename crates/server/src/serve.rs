@@ -45,8 +45,8 @@ async fn run<L: Listener<Addr = SocketAddr>>(
     stopped: watch::Receiver<bool>,
     grace: Duration,
 ) -> io::Result<()> {
-    let served = axum::serve(listener, app.router())
-        .with_graceful_shutdown(reached(stopped.clone()));
+    let served =
+        axum::serve(listener, app.router()).with_graceful_shutdown(reached(stopped.clone()));
     let patience = async move {
         reached(stopped).await;
         tokio::time::sleep(grace).await;

@@ -34,7 +34,8 @@ impl Choice {
                 }
             },
             Some(Value::Object(choice)) => {
-                let function = choice.get("function").unwrap_or(&said.unwrap_or(&Value::Null)["name"]);
+                let function =
+                    choice.get("function").unwrap_or(&said.unwrap_or(&Value::Null)["name"]);
                 let name = function.as_str().or_else(|| function.get("name")?.as_str());
                 match name {
                     Some(name) => Self::Named(name.to_owned()),

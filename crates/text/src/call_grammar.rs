@@ -166,7 +166,8 @@ impl Writer {
         // From the last member to the first: what may follow, after another member or as the first.
         let (mut rest, mut first) = ("\"}\"".to_owned(), "\"}\"".to_owned());
         for (name, schema) in members.into_iter().rev() {
-            let member = format!("{} {}", literal(&format!("{name}:")), self.value(schema, depth + 1));
+            let member =
+                format!("{} {}", literal(&format!("{name}:")), self.value(schema, depth + 1));
             let (mut after, mut begin) =
                 (format!("\",\" {member} {rest}"), format!("{member} {rest}"));
             if !is_required(name) {

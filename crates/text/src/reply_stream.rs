@@ -70,7 +70,10 @@ enum State {
     /// After the token that opens a channel, which is held first, unless the prompt has it.
     Label(Vec<TokenId>),
     /// After the token that opens a call, which is held first.
-    Call { held: Vec<TokenId>, back_to: Voice },
+    Call {
+        held: Vec<TokenId>,
+        back_to: Voice,
+    },
 }
 
 impl ReplyStream {
@@ -268,7 +271,8 @@ impl ReplyStream {
         while let (Some((next, rest)), Some((first, after))) =
             (self.label_rest.split_first(), bytes.split_first())
         {
-            (self.label_rest, bytes) = if next == first { (rest, after) } else { (Default::default(), bytes) };
+            (self.label_rest, bytes) =
+                if next == first { (rest, after) } else { (Default::default(), bytes) };
         }
         let text = self.text.push(bytes);
         self.say_text(voice, text, tokens);

@@ -77,14 +77,9 @@ pub(crate) struct MessageAnswer {
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Block {
     /// Words for the reader.
-    Text {
-        text: String,
-    },
+    Text { text: String },
     /// Words of thought; nothing is signed here.
-    Thinking {
-        thinking: String,
-        signature: &'static str,
-    },
+    Thinking { thinking: String, signature: &'static str },
     /// A call of a function.
     ToolUse {
         id: String,

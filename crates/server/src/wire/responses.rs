@@ -136,9 +136,7 @@ pub(crate) enum Text {
         annotations: [(); 0],
     },
     /// Of thought.
-    ReasoningText {
-        text: String,
-    },
+    ReasoningText { text: String },
 }
 
 /// Tokens read and written.

@@ -33,7 +33,8 @@ fn a_server_with_keys_opens_to_nobody_else() {
     let keys = Keys::parse(FILE).unwrap();
     let server = Setup { keys, ..Setup::new(&[("hi", "Hello.")]) }.start();
     let body = question("hi").to_string();
-    let ask = |headers: &[(&str, &str)]| server.send("POST", "/v1/chat/completions", headers, &body);
+    let ask =
+        |headers: &[(&str, &str)]| server.send("POST", "/v1/chat/completions", headers, &body);
     for headers in [
         ("authorization", "Bearer open sesame"),
         ("authorization", "bearer swordfish"),
@@ -116,7 +117,8 @@ fn a_certificate_makes_it_https_and_a_silent_client_holds_up_nobody() {
 
 #[test]
 fn a_certificate_and_a_key_must_belong_together() {
-    let message = |result: Result<Tls, _>| result.err().map(|e: lapidary_server::BadTls| e.to_string());
+    let message =
+        |result: Result<Tls, _>| result.err().map(|e: lapidary_server::BadTls| e.to_string());
     let said = message(Tls::from_pem(b"", KEY)).unwrap();
     assert!(said.contains("TLS"), "{said}");
     let said = message(Tls::from_pem(CERTIFICATE, CERTIFICATE)).unwrap();

@@ -15,7 +15,11 @@ fn replies(list: &[&str]) -> Setup {
 
 /// Asks every question, whole and streamed, under both templates. `check` sees the content, the
 /// reasoning, the calls as names with arguments, and the finish reason.
-fn each(list: &[&str], members: &Value, check: impl Fn(usize, &str, &str, &[(String, Value)], &str)) {
+fn each(
+    list: &[&str],
+    members: &Value,
+    check: impl Fn(usize, &str, &str, &[(String, Value)], &str),
+) {
     for server in replies(list).start_both() {
         for i in 0..list.len() {
             let request = with(question(&format!("question {i}.")), members.clone());
@@ -145,17 +149,28 @@ fn several_thoughts_are_merged_and_doubled_calls_stay() {
 fn nested_and_odd_arguments_become_valid_json() {
     let quote = "<|\"|>";
     let list = [
-        ("{a:{b:{c:[1,[2,{d:null}]]}}}".to_owned(), json!({"a": {"b": {"c": [1, [2, {"d": null}]]}}})),
-        ("{user.name:1,@type:2,x-y:3,$ref:4}".to_owned(),
-            json!({"user.name": 1, "@type": 2, "x-y": 3, "$ref": 4})),
-        (format!("{{q:{quote}say \"hi\" \\ {{}}[],:<| |>{quote}}}"),
-            json!({"q": "say \"hi\" \\ {}[],:<| |>"})),
+        (
+            "{a:{b:{c:[1,[2,{d:null}]]}}}".to_owned(),
+            json!({"a": {"b": {"c": [1, [2, {"d": null}]]}}}),
+        ),
+        (
+            "{user.name:1,@type:2,x-y:3,$ref:4}".to_owned(),
+            json!({"user.name": 1, "@type": 2, "x-y": 3, "$ref": 4}),
+        ),
+        (
+            format!("{{q:{quote}say \"hi\" \\ {{}}[],:<| |>{quote}}}"),
+            json!({"q": "say \"hi\" \\ {}[],:<| |>"}),
+        ),
         (format!("{{code:{quote}if a:\n\tb\n{quote}}}"), json!({"code": "if a:\n\tb\n"})),
         (format!("{{{quote}odd key{quote}:{quote}é🙂{quote}}}"), json!({"odd key": "é🙂"})),
-        ("{a:-2.5e3,b:true,c:false,d:[],e:{}}".to_owned(),
-            json!({"a": -2.5e3, "b": true, "c": false, "d": [], "e": {}})),
-        (format!("{{a:{quote}{quote},b:[{quote}x{quote},{quote}<tool_call|>{quote}]}}"),
-            json!({"a": "", "b": ["x", "<tool_call|>"]})),
+        (
+            "{a:-2.5e3,b:true,c:false,d:[],e:{}}".to_owned(),
+            json!({"a": -2.5e3, "b": true, "c": false, "d": [], "e": {}}),
+        ),
+        (
+            format!("{{a:{quote}{quote},b:[{quote}x{quote},{quote}<tool_call|>{quote}]}}"),
+            json!({"a": "", "b": ["x", "<tool_call|>"]}),
+        ),
     ];
     let texts: Vec<_> =
         list.iter().map(|(text, _)| format!("<|tool_call>call:f{text}<tool_call|>")).collect();
@@ -183,7 +198,10 @@ fn every_call_delta_carries_its_id_type_and_name() {
         let calls = streamed["calls"].as_array().unwrap();
         for (place, call) in calls.iter().enumerate() {
             assert_eq!(call["index"], place);
-            assert_eq!((&call["type"], &call["function"]["name"]), (&json!("function"), &json!("f")));
+            assert_eq!(
+                (&call["type"], &call["function"]["name"]),
+                (&json!("function"), &json!("f"))
+            );
         }
         let mut ids: Vec<_> = calls.iter().map(|call| call["id"].as_str().unwrap()).collect();
         ids.dedup();
@@ -206,7 +224,8 @@ fn reasoning_does_not_leak_into_content_after_a_tool_result() {
     for (template_end, reply) in ends {
         let setup = Setup::new(&[("response:get_weather", reply)]);
         for server in (Setup { template_end, ..setup }).start_both() {
-            let call = json!({ "id": "1", "function": { "name": "get_weather", "arguments": "{}" } });
+            let call =
+                json!({ "id": "1", "function": { "name": "get_weather", "arguments": "{}" } });
             let request = json!({ "tools": weather_tool(), "messages": [
                 { "role": "user", "content": "weather?" },
                 { "role": "assistant", "tool_calls": [call] },
@@ -282,11 +301,13 @@ fn neither_the_word_thought_nor_empty_channels_show_up_in_later_turns() {
 /// 14.
 #[test]
 fn null_arguments_and_neighbouring_turns_render_as_one_would_write_them() {
-    let call = |arguments: Value| json!({ "messages": [
+    let call = |arguments: Value| {
+        json!({ "messages": [
         { "role": "user", "content": "a" },
         { "role": "assistant", "content": "", "tool_calls": [
             { "id": "1", "type": "function", "function": { "name": "f", "arguments": arguments } }] },
-        { "role": "tool", "tool_call_id": "1", "content": "ok" }] });
+        { "role": "tool", "tool_call_id": "1", "content": "ok" }] })
+    };
     for server in replies(&[]).start_both() {
         let prompt = |request: &Value| server.ask("/apply-template", request)["prompt"].clone();
         for none in [json!(null), json!(""), json!("null"), json!("{}"), json!({ "a": null })] {
@@ -295,9 +316,12 @@ fn null_arguments_and_neighbouring_turns_render_as_one_would_write_them() {
         let ab = prompt(&call(json!({ "a": 1, "b": "x" })));
         assert_eq!(prompt(&call(json!("{\"b\": \"x\", \"a\": 1}"))), ab);
         assert!(ab.as_str().unwrap().contains("call:f{a:1,b:<|\"|>x<|\"|>}"), "{ab}");
-        let turns = |said: Value| json!({ "messages": [{ "role": "user", "content": "a" }, said[0],
-            said[1], { "role": "user", "content": "b" }] });
-        let one = json!([{ "role": "assistant", "content": "c\nd" }, { "role": "user", "content": "x" }]);
+        let turns = |said: Value| {
+            json!({ "messages": [{ "role": "user", "content": "a" }, said[0],
+            said[1], { "role": "user", "content": "b" }] })
+        };
+        let one =
+            json!([{ "role": "assistant", "content": "c\nd" }, { "role": "user", "content": "x" }]);
         let two = json!([{ "role": "assistant", "content": "c" }, { "role": "assistant", "content": "d" }]);
         let with_one = prompt(&turns(one)).as_str().unwrap().replace("<|turn>user\nx<turn|>\n", "");
         assert_eq!(prompt(&turns(two)), with_one);
@@ -335,7 +359,8 @@ fn content_is_there_even_if_the_model_only_thought_and_thinking_can_be_chosen() 
 /// 18.
 #[test]
 fn a_schema_is_enforced_without_thinking() {
-    let list = ["I would say red.", "```json\n\"red\"\n```", "red", "{\"colour\": \"red\"}", "\"green\""];
+    let list =
+        ["I would say red.", "```json\n\"red\"\n```", "red", "{\"colour\": \"red\"}", "\"green\""];
     for off in [
         json!({}),
         json!({ "reasoning_effort": "none" }),
@@ -399,8 +424,11 @@ fn values_outside_a_schema_do_not_come_back() {
         (json!({ "const": { "x": 1 } }), "{\"x\":2}", vec!["{\"x\":1}"]),
         (json!({ "type": "boolean" }), "\"yes\"", vec!["true", "false"]),
         (json!({ "type": "null" }), "0", vec!["null"]),
-        (json!({ "type": "array", "items": { "const": 1 }, "minItems": 2, "maxItems": 2 }), "[1]",
-            vec!["[1,1]"]),
+        (
+            json!({ "type": "array", "items": { "const": 1 }, "minItems": 2, "maxItems": 2 }),
+            "[1]",
+            vec!["[1,1]"],
+        ),
     ];
     for (wanted, reply, allowed) in cases {
         each(&[reply], &schema(wanted.clone()), |_, content, _, _, finish| {
