@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use lapidary_core::TensorSource;
+use lapidary_engine::Sampling;
 use lapidary_format::Source;
 use lapidary_model::config::Config;
 use lapidary_server::{App, Defaults, Keys, Model, Settings, Tls, World, host};
@@ -46,6 +47,18 @@ pub(crate) struct ServeArgs {
     /// Let the model think before it answers, where a request does not say.
     #[arg(long)]
     think: bool,
+    /// Temperature of requests that give none [default: the model's].
+    #[arg(long, value_name = "X")]
+    temp: Option<f32>,
+    /// Likewise, how many of the likeliest tokens to keep.
+    #[arg(long, value_name = "N")]
+    top_k: Option<usize>,
+    /// Likewise, how much probability to keep.
+    #[arg(long, value_name = "P")]
+    top_p: Option<f32>,
+    /// Likewise, the least part of the likeliest token's probability [default: 0].
+    #[arg(long, value_name = "P")]
+    min_p: Option<f32>,
     /// Refuse fields that mean nothing here instead of ignoring them.
     #[arg(long)]
     strict: bool,
@@ -145,7 +158,6 @@ fn read_text(file: &Path) -> Result<String, Failure> {
 fn model(args: &ServeArgs, source: &Source) -> Result<Model, Failure> {
     let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
     let text = Text::of(source)?;
-    let recommended = Recommended::of(source);
     let stem = args.model.model.as_deref().and_then(Path::file_stem);
     Ok(Model {
         name: stem.map_or_else(|| BUILT_IN.to_owned(), |stem| stem.to_string_lossy().into_owned()),
@@ -154,15 +166,23 @@ fn model(args: &ServeArgs, source: &Source) -> Result<Model, Failure> {
         template: text.template,
         end: text.end,
         suppress: text.suppress,
-        defaults: Defaults {
-            temperature: recommended.temperature,
-            top_k: recommended.top_k,
-            top_p: recommended.top_p,
-            min_p: 0.0,
-            thinking: args.think,
-        },
+        defaults: defaults(args, &Recommended::of(source))?,
         context: context(args.device.ctx, &config)?,
     })
+}
+
+/// Where requests that say nothing start from.
+fn defaults(args: &ServeArgs, recommended: &Recommended) -> Result<Defaults, Failure> {
+    let sampling = Sampling {
+        temperature: args.temp.unwrap_or(recommended.temperature),
+        top_k: args.top_k.unwrap_or(recommended.top_k),
+        top_p: args.top_p.unwrap_or(recommended.top_p),
+        min_p: args.min_p.unwrap_or(0.0),
+        ..Sampling::default()
+    };
+    sampling.check().map_err(|e| Failure::usage("sampling", e))?;
+    let Sampling { temperature, top_k, top_p, min_p, .. } = sampling;
+    Ok(Defaults { temperature, top_k, top_p, min_p, thinking: args.think })
 }
 
 /// The effective configuration, for whoever asks for `/props`.

@@ -46,6 +46,9 @@ mod generate;
 mod sse;
 mod voice;
 
+#[doc(hidden)]
+pub mod fuzz;
+
 pub use access::{BadKeyFile, Keys};
 pub use app::{App, Settings};
 pub use error::ApiError;

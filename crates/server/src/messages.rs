@@ -66,7 +66,7 @@ async fn counted(app: App, request: Request) -> Result<Response, ApiError> {
 }
 
 /// The same request in chat's form.
-fn chat_request(asked: MessagesRequest) -> Result<ChatRequest, ApiError> {
+pub(crate) fn chat_request(asked: MessagesRequest) -> Result<ChatRequest, ApiError> {
     let given = [("mcp_servers", &asked.mcp_servers), ("container", &asked.container)];
     if let Some((name, _)) = given.iter().find(|(_, value)| value.is_some()) {
         return Err(unavailable(name));

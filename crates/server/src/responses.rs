@@ -63,7 +63,7 @@ fn refuse(asked: &ResponsesRequest) -> Result<(), ApiError> {
 }
 
 /// The same request in chat's form.
-fn chat_request(asked: ResponsesRequest) -> Result<ChatRequest, ApiError> {
+pub(crate) fn chat_request(asked: ResponsesRequest) -> Result<ChatRequest, ApiError> {
     let mut messages = Vec::new();
     if let Some(instructions) = asked.instructions {
         messages.push(json!({ "role": "system", "content": instructions }));

@@ -19,7 +19,6 @@ pub(crate) struct ChatRequest {
     #[schema(value_type = Option<Vec<Object>>)]
     pub tools: Option<Vec<Value>>,
     /// `auto`, `none`, `required`, or a function that must be called.
-    #[schema(value_type = Option<Object>)]
     pub tool_choice: Option<Value>,
     /// Whether several calls may come in one answer.
     pub parallel_tool_calls: Option<bool>,

@@ -13,7 +13,6 @@ pub(crate) struct CompletionRequest {
     /// The model's name or one of its aliases; without it, the one that is loaded.
     pub model: Option<String>,
     /// A text, in which special tokens are honoured, or a list of token ids.
-    #[schema(value_type = Object)]
     pub prompt: Option<Value>,
     /// Send the answer as it is written.
     pub stream: Option<bool>,

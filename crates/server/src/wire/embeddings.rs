@@ -12,7 +12,6 @@ pub(crate) struct EmbeddingRequest {
     /// The model's name or one of its aliases; without it, the one that is loaded.
     pub model: Option<String>,
     /// A text, a list of texts, a list of token ids, or a list of such lists.
-    #[schema(value_type = Object)]
     pub input: Option<Value>,
     /// `float` or `base64`.
     pub encoding_format: Option<String>,

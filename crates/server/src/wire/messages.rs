@@ -15,7 +15,6 @@ pub(crate) struct MessagesRequest {
     #[schema(value_type = Vec<Object>)]
     pub messages: Option<Value>,
     /// Text, or text blocks, of the operator.
-    #[schema(value_type = Option<Object>)]
     pub system: Option<Value>,
     /// Most tokens to write, thoughts included.
     pub max_tokens: Option<u32>,

@@ -12,7 +12,6 @@ pub(crate) struct ResponsesRequest {
     /// The model's name or one of its aliases; without it, the one that is loaded.
     pub model: Option<String>,
     /// A text, or a list of items.
-    #[schema(value_type = Object)]
     pub input: Option<Value>,
     /// Text of the operator, before the input.
     pub instructions: Option<String>,
@@ -20,7 +19,6 @@ pub(crate) struct ResponsesRequest {
     #[schema(value_type = Option<Vec<Object>>)]
     pub tools: Option<Vec<Value>>,
     /// `auto`, `none`, `required`, or a function that must be called.
-    #[schema(value_type = Option<Object>)]
     pub tool_choice: Option<Value>,
     /// Whether several calls may come in one answer.
     pub parallel_tool_calls: Option<bool>,
@@ -86,7 +84,6 @@ pub(crate) struct ResponseAnswer {
     /// Always false.
     pub store: bool,
     pub temperature: Option<f32>,
-    #[schema(value_type = Object)]
     pub tool_choice: Value,
     #[schema(value_type = Vec<Object>)]
     pub tools: Vec<Value>,

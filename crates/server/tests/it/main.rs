@@ -2,6 +2,7 @@
 
 mod access;
 mod faults;
+mod fuzz;
 mod openapi;
 mod support;
 mod symptoms;

@@ -9,16 +9,20 @@ use serde_json::{Value, json};
 use crate::support::toy;
 
 fn tools() -> Vec<Value> {
-    let function = |name, parameters: Value| {
-        json!({ "type": "function", "function": { "name": name, "parameters": parameters } })
-    };
+    let function = |name, parameters: Value| json!({ "type": "function", "function": { "name": name, "parameters": parameters } });
     vec![
-        function("the", json!({ "type": "object", "required": ["he", "b"], "properties": {
+        function(
+            "the",
+            json!({ "type": "object", "required": ["he", "b"], "properties": {
             "he": { "type": "string" }, "b": { "type": "integer" }, "a": { "type": "boolean" },
-            "t": { "enum": ["a", "he", ""] }, "e": { "type": ["number", "null"] } } })),
-        function("b.he-a", json!({ "type": "object", "properties": {
+            "t": { "enum": ["a", "he", ""] }, "e": { "type": ["number", "null"] } } }),
+        ),
+        function(
+            "b.he-a",
+            json!({ "type": "object", "properties": {
             "a": { "type": "array", "minItems": 1, "items": { "type": "object", "required": ["h"],
-                "properties": { "h": { "const": 1 } } } } } })),
+                "properties": { "h": { "const": 1 } } } } } }),
+        ),
         function("h", json!({ "type": "object" })),
         json!({ "type": "function", "function": { "name": "t" } }),
     ]
@@ -101,7 +105,8 @@ fn whatever_is_allowed_reads_as_declared_calls() {
     let fresh = guide(&grammars, &call_grammar(&tools(), Calls::Some, None));
     let mut noise = 1_u64;
     let mut below = |n: usize| {
-        noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        noise =
+            noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (noise >> 33) as usize % n
     };
     for _ in 0..60 {
@@ -130,7 +135,9 @@ fn whatever_is_allowed_reads_as_declared_calls() {
         for call in read.tool_calls {
             let arguments = &call.arguments;
             match &*call.name {
-                "the" => assert!(arguments["he"].is_string() && arguments["b"].is_number(), "{text}"),
+                "the" => {
+                    assert!(arguments["he"].is_string() && arguments["b"].is_number(), "{text}")
+                }
                 "b.he-a" => {
                     let all = arguments["a"].as_array().into_iter().flatten();
                     assert!(all.into_iter().all(|item| item["h"] == 1), "{text}");
