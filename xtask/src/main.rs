@@ -5,6 +5,7 @@
 mod check;
 mod contract;
 mod fetch;
+mod fuzz;
 
 use std::process::ExitCode;
 
@@ -26,6 +27,11 @@ const TASKS: [Task; 3] = [
         name: "fetch",
         description: "bring the models that tests use and that may not be committed",
         run: fetch::fetch,
+    },
+    Task {
+        name: "fuzz",
+        description: "every reader of foreign bytes, 30 seconds each or --seconds N",
+        run: fuzz::fuzz,
     },
 ];
 

@@ -1,12 +1,17 @@
 //! What can be typed. Nothing here touches the world.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use lapidary_backend_cpu::Isa;
 use lapidary_cache::KvSpec;
+use lapidary_text::Overflow;
 
 use crate::device::DeviceName;
+use crate::draft::DraftArgs;
+use crate::prompt_cache::PromptCacheArgs;
+use crate::trace::TraceArgs;
 
 /// Runs Google's Gemma 4 family from quantised weights.
 #[derive(Debug, Parser)]
@@ -20,6 +25,8 @@ pub(crate) struct Typed {
 pub(crate) enum Command {
     /// Answer one prompt, streamed.
     Run(RunArgs),
+    /// Talk with a model, turn by turn; `/help` lists what can be typed.
+    Chat(ChatArgs),
     /// Serve an OpenAI-compatible API, and a chat page at `/`.
     Serve(Box<crate::serve::ServeArgs>),
     /// Show how a text is cut into tokens.
@@ -30,6 +37,10 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     /// Measure speed, next to what this machine allows.
     Bench(BenchArgs),
+    /// Show what this machine can do, and whether the built-in model answers as it should.
+    Doctor(DoctorArgs),
+    /// Show where the layer dumps of two runs first differ.
+    Diff(DiffArgs),
 }
 
 /// Which model.
@@ -52,7 +63,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "SPEC", default_value_t = KvSpec::default())]
     pub(crate) kv: KvSpec,
     /// Tokens that prompt and text may have together [default: the model's, at most 8192].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) ctx: Option<u32>,
     /// Threads [default: as many as this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -62,36 +73,63 @@ pub(crate) struct DeviceArgs {
     pub(crate) isa: Option<Isa>,
 }
 
+impl DeviceArgs {
+    /// What they are where nothing is typed.
+    pub(crate) fn untyped() -> Self {
+        #[derive(Parser)]
+        struct Nothing {
+            #[command(flatten)]
+            device: DeviceArgs,
+        }
+        Nothing::parse_from([""; 0]).device
+    }
+}
+
 /// How tokens are chosen.
 #[derive(Args, Debug)]
 pub(crate) struct SamplingArgs {
-    /// Where the settings below start from: greedy, or what the model recommends.
-    #[arg(long, value_name = "greedy|model", default_value = "greedy")]
-    pub(crate) sampling: Preset,
+    /// Where the settings below start from: greedy, or what the model recommends [default: greedy for `run`,
+    /// model for `chat`].
+    #[arg(long, value_name = "greedy|model")]
+    pub(crate) sampling: Option<Preset>,
     /// Most tokens to produce [default: until the text ends].
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) max_tokens: Option<u32>,
     /// Same seed, same text.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) seed: u64,
     /// 0 takes the likeliest token, 1 draws from the model's own distribution.
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) temp: Option<f32>,
     /// Keep only the N likeliest tokens; 0 keeps all.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) top_k: Option<usize>,
     /// Keep the likeliest tokens that make up this probability.
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub(crate) top_p: Option<f32>,
     /// Drop tokens less likely than this part of the likeliest.
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub(crate) min_p: Option<f32>,
     /// Make recent tokens less likely; 1 changes nothing.
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) repeat_penalty: Option<f32>,
     /// End the text before this string (repeatable).
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
+}
+
+/// How a conversation is written down.
+#[derive(Args, Debug)]
+pub(crate) struct TemplateArgs {
+    /// Jinja file to use instead of the model's own chat template.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) chat_template: Option<PathBuf>,
+    /// System text before everything else.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Let the model think first, where its template allows that.
+    #[arg(long)]
+    pub(crate) think: bool,
 }
 
 /// Where sampling settings start from.
@@ -99,6 +137,26 @@ pub(crate) struct SamplingArgs {
 pub(crate) enum Preset {
     Greedy,
     Model,
+}
+
+/// What an engine does besides answering.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct EngineArgs {
+    #[command(flatten)]
+    pub(crate) kept: PromptCacheArgs,
+    #[command(flatten)]
+    pub(crate) draft: DraftArgs,
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
+}
+
+/// Two layer dumps, as `--dump-layers` writes them.
+#[derive(Args, Debug)]
+pub(crate) struct DiffArgs {
+    /// One run's dump.
+    pub(crate) left: PathBuf,
+    /// Another run's.
+    pub(crate) right: PathBuf,
 }
 
 #[derive(Args, Debug)]
@@ -109,22 +167,59 @@ pub(crate) struct RunArgs {
     pub(crate) device: DeviceArgs,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
     /// The prompt; without it, standard input.
     #[arg(conflicts_with = "prompt_file")]
     pub(crate) prompt: Option<String>,
     /// Read the prompt from a file.
     #[arg(long, value_name = "FILE")]
     pub(crate) prompt_file: Option<PathBuf>,
-    /// System text before the prompt.
-    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
-    pub(crate) system: Option<String>,
-    /// Let the model think first, where its template allows that.
-    #[arg(long, conflicts_with = "raw")]
-    pub(crate) think: bool,
+    #[command(flatten)]
+    pub(crate) template: TemplateArgs,
     /// Continue the prompt as it stands: no chat template, special tokens honoured.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["system", "think", "chat_template"])]
     pub(crate) raw: bool,
     /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ChatArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) template: TemplateArgs,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    /// When the context is full: ask nothing more, or forget the oldest turns.
+    #[arg(long, value_name = "stop|drop-oldest", default_value = "stop",
+        value_parser = overflow)]
+    pub(crate) overflow: Overflow,
+    /// Go on with a conversation that `/save` wrote.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) load: Option<PathBuf>,
+    /// Functions the model may call: a JSON list, as in OpenAI's `tools`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tools: Option<PathBuf>,
+}
+
+fn overflow(word: &str) -> Result<Overflow, String> {
+    match word {
+        "stop" => Ok(Overflow::Stop),
+        "drop-oldest" => Ok(Overflow::DropOldest),
+        _ => Err(format!("`{word}` is no policy; use stop or drop-oldest")),
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -172,7 +267,7 @@ pub(crate) struct EvalArgs {
     pub(crate) kld: Option<PathBuf>,
     /// Compare at most this many windows [default: all that the text fills].
     #[arg(long, value_name = "N")]
-    pub(crate) windows: Option<usize>,
+    pub(crate) windows: Option<NonZeroUsize>,
     /// The cache to compare with.
     #[arg(long, value_name = "SPEC", default_value_t = KvSpec::default())]
     pub(crate) against: KvSpec,
@@ -204,7 +299,7 @@ pub(crate) struct BenchArgs {
     pub(crate) shape: Option<String>,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
-    /// Prompt lengths to time.
+    /// Prompt lengths to time; 0 for none.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [512])]
     pub(crate) prefill: Vec<u32>,
     /// Tokens to decode per measurement; 0 for none.
@@ -218,7 +313,8 @@ pub(crate) struct BenchArgs {
         value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: Vec<u32>,
     /// How often each is timed, after one run that is not.
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeats: u32,
     /// Print one JSON object.
     #[arg(long)]

@@ -1,22 +1,23 @@
 //! `lapidary run`: one answer, streamed.
 
-use std::io::{Read, Write};
-use std::sync::Arc;
+use std::io::{IsTerminal, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use lapidary_core::TokenId;
-use lapidary_engine::{Event, Finish, Request, Sampling};
+use lapidary_engine::{Event, Finish, Request, Sampling, Ticket};
+use lapidary_format::Source;
 use lapidary_text::{
     Control, Conversation, Message, Reply, Role, StopStrings, TextStream, ToolCall, normalise,
 };
 use serde_json::{Value, json};
 
-use crate::args::{Preset, RunArgs, SamplingArgs};
+use crate::args::{Preset, RunArgs, SamplingArgs, TemplateArgs};
 use crate::engine::{Running, start};
 use crate::failure::{Failure, INTERRUPTED};
-use crate::model::{Recommended, Text, find};
+use crate::interrupt::Interrupt;
+use crate::model::{Feature, Recommended, Text, find, noticed};
 
 /// How often a wait for the next token looks for Ctrl-C.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -26,29 +27,26 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     let stop = stop.map_err(|e| Failure::usage("stop", e))?;
     let prompt = prompt_text(args)?;
     let source = find(args.model.model.as_deref())?;
-    let text = Text::of(&source)?;
+    let text = Text::with_template(&source, args.template.chat_template.as_deref())?;
     let prompt = prompt_tokens(args, &text, prompt)?;
-    let sampling = sampling(&args.sampling, &Recommended::of(&source), &text);
-    sampling.check().map_err(|e| Failure::usage("sampling", e))?;
+    let sampling = sampling(&args.sampling, Preset::Greedy, &source, &text)?;
 
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = interrupted.clone();
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
-        .map_err(|e| Failure::work("signals", e))?;
-
-    let running = start(source, &args.device)?;
+    let interrupt = Interrupt::listen()?;
+    let running = start(source, &args.device, &args.engine)?;
     let request = Request {
         max_tokens: args.sampling.max_tokens,
         stop: text.end.clone(),
         sampling,
         ..Request::new(running.engine.next_id(), prompt.clone())
     };
-    let answer = answer(&running, request, &text, stop, args.json, &interrupted)?;
+    let answer =
+        interrupt.during(|pressed| answer(&running, request, &text, stop, args.json, pressed))?;
     if args.json {
         println!("{}", answer.report(&running, &text, &prompt, args));
     } else {
         println!();
     }
+    running.stop(&args.engine)?;
     if let Some(reason) = answer.failed {
         return Err(Failure::work("engine", reason));
     }
@@ -67,6 +65,9 @@ fn prompt_text(args: &RunArgs) -> Result<String, Failure> {
 
 /// All of standard input, without the newline that ends its last line.
 pub(crate) fn standard_input() -> Result<String, Failure> {
+    if std::io::stdin().is_terminal() {
+        eprintln!("note: reading from the terminal; Ctrl-D ends the text");
+    }
     let mut text = String::new();
     let read = std::io::stdin().read_to_string(&mut text);
     read.map_err(|e| Failure::work("prompt", format!("standard input: {e}")))?;
@@ -78,21 +79,32 @@ fn prompt_tokens(args: &RunArgs, text: &Text, prompt: String) -> Result<Vec<Toke
     if args.raw {
         return Ok(text.tokenizer.with_bos(&text.tokenizer.encode(&prompt, Control::Honour)));
     }
-    let Some(template) = &text.template else {
-        let message = "the model has no chat template; use --raw to continue the prompt as it is";
-        return Err(Failure::work("no_template", message));
-    };
-    let system = args.system.iter().map(|system| Message::new(Role::System, system.clone()));
+    if prompt.is_empty() {
+        let message = "the prompt is empty; give it as an argument, in a file or on standard input";
+        return Err(Failure::usage("prompt", message));
+    }
+    let TemplateArgs { system, think, .. } = &args.template;
+    let system = system.iter().map(|system| Message::new(Role::System, system.clone()));
     let messages = system.chain([Message::new(Role::User, prompt)]).collect();
-    let mut chat = Conversation { enable_thinking: args.think, ..Conversation::new(messages) };
-    chat.add_generation_prompt = true;
+    let mut chat = Conversation { enable_thinking: *think, ..Conversation::new(messages) };
     normalise(&mut chat);
+    let template = text.template()?;
+    if *think {
+        noticed(template, Feature::Thinking)?;
+    }
     let rendered = template.render(&chat).map_err(|e| Failure::work("template", e))?;
     Ok(rendered.encode(&text.tokenizer))
 }
 
-fn sampling(args: &SamplingArgs, recommended: &Recommended, text: &Text) -> Sampling {
-    let start = match args.sampling {
+/// The settings that were typed, over those of `preset` unless another was typed too.
+pub(crate) fn sampling(
+    args: &SamplingArgs,
+    preset: Preset,
+    source: &Source,
+    text: &Text,
+) -> Result<Sampling, Failure> {
+    let recommended = Recommended::of(source);
+    let start = match args.sampling.unwrap_or(preset) {
         Preset::Greedy => Sampling::default(),
         Preset::Model => Sampling {
             temperature: recommended.temperature,
@@ -101,7 +113,7 @@ fn sampling(args: &SamplingArgs, recommended: &Recommended, text: &Text) -> Samp
             ..Sampling::default()
         },
     };
-    Sampling {
+    let sampling = Sampling {
         seed: args.seed,
         temperature: args.temp.unwrap_or(start.temperature),
         top_k: args.top_k.unwrap_or(start.top_k),
@@ -110,7 +122,9 @@ fn sampling(args: &SamplingArgs, recommended: &Recommended, text: &Text) -> Samp
         repeat_penalty: args.repeat_penalty.unwrap_or(start.repeat_penalty),
         suppress: text.suppress.clone(),
         ..start
-    }
+    };
+    sampling.check().map_err(|e| Failure::usage("sampling", e))?;
+    Ok(sampling)
 }
 
 /// What came of a prompt.
@@ -146,12 +160,7 @@ fn answer(
         total: Duration::ZERO,
     };
     let mut stream = TextStream::default();
-    while !interrupted.load(Ordering::Relaxed) {
-        let event = match ticket.next_within(PATIENCE) {
-            Poll::Pending => continue,
-            Poll::Ready(None) => break,
-            Poll::Ready(Some(event)) => event,
-        };
+    while let Some(event) = next_event(&mut ticket, interrupted) {
         match event {
             Event::Warm { tokens, .. } => answer.cached = tokens,
             Event::Prompt { .. } | Event::Embedding { .. } => {}
@@ -179,6 +188,16 @@ fn answer(
         answer.show(&stop.finish(), quiet)?;
     }
     Ok(answer)
+}
+
+/// What happens next, or nothing once all is over or Ctrl-C was pressed.
+pub(crate) fn next_event(ticket: &mut Ticket, interrupted: &AtomicBool) -> Option<Event> {
+    while !interrupted.load(Ordering::Relaxed) {
+        if let Poll::Ready(event) = ticket.next_within(PATIENCE) {
+            return event;
+        }
+    }
+    None
 }
 
 impl Answer {
@@ -211,6 +230,8 @@ impl Answer {
         let first = self.first.unwrap_or(self.total);
         let rest = self.total.saturating_sub(first);
         let decoded = self.tokens.len().saturating_sub(1);
+        // One request, so the engine's counts are its own.
+        let work = running.engine.stats().work;
         let ids: Vec<_> = self.tokens.iter().map(|token| token.0).collect();
         json!({
             // Without structure, the text as it was cut at stop strings.
@@ -220,6 +241,8 @@ impl Answer {
             "token_ids": ids,
             "prompt_tokens": prompt.len(),
             "cached_tokens": self.cached,
+            "drafted_tokens": work.drafted,
+            "accepted_tokens": work.accepted,
             "finish_reason": self.finish_reason,
             "prefill_tok_s": rate(prompt.len(), first),
             "decode_tok_s": rate(decoded, rest),
@@ -233,6 +256,6 @@ impl Answer {
 }
 
 /// Tokens per second; zero where nothing was timed.
-fn rate(tokens: usize, time: Duration) -> f64 {
+pub(crate) fn rate(tokens: usize, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
 }

@@ -7,17 +7,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use lapidary_core::TensorSource;
 use lapidary_engine::Sampling;
 use lapidary_format::Source;
-use lapidary_model::config::Config;
 use lapidary_server::{App, Defaults, Keys, Model, Settings, Tls, World, host};
 use serde_json::{Value, json};
 
-use crate::args::{DeviceArgs, ModelArgs};
+use crate::args::{DeviceArgs, EngineArgs, ModelArgs};
 use crate::engine::{Running, Seats, context, start_for};
 use crate::failure::Failure;
-use crate::model::{Recommended, Text, find};
+use crate::model::{Recommended, Text, config, find};
 
 /// What the built-in model is called.
 const BUILT_IN: &str = "pebble";
@@ -28,6 +26,11 @@ pub(crate) struct ServeArgs {
     model: ModelArgs,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Chat template to use instead of the model's own.
+    #[arg(long, value_name = "FILE")]
+    chat_template: Option<PathBuf>,
     /// Address to listen at; 0.0.0.0 is every one of this machine.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: IpAddr,
@@ -104,7 +107,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     let name = model.name.clone();
     start_log(args.log);
     let seats = Seats { slots: usize::from(args.slots), waiting: args.queue };
-    let running = start_for(source, &args.device, seats)?;
+    let running = start_for(source, &args.device, &args.engine, seats)?;
     let address = SocketAddr::new(args.host, args.port);
     if !args.host.is_loopback() && keys.count() == 0 {
         let open = "everybody who can reach this machine can use the model";
@@ -122,12 +125,13 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     };
     let scheme = if tls.is_some() { "https" } else { "http" };
     let device = running.device.clone();
-    let app = App::new(running.engine, model, settings, world());
+    let app = App::new(running.engine.clone(), model, settings, world());
     let ready = |at: SocketAddr| {
         eprintln!("{name} on {device}: {scheme}://{at} (chat page at /, API at /v1)");
     };
     let hosted = host(app, address, tls, Duration::from_secs(args.grace), ready);
     hosted.map_err(|e| Failure::work("serve", format!("{address}: {e}; use another --port")))?;
+    running.stop(&args.engine)?;
     Ok(0)
 }
 
@@ -156,14 +160,14 @@ fn read_text(file: &Path) -> Result<String, Failure> {
 }
 
 fn model(args: &ServeArgs, source: &Source) -> Result<Model, Failure> {
-    let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
-    let text = Text::of(source)?;
+    let config = config(source)?;
+    let mut text = Text::with_template(source, args.chat_template.as_deref())?;
     let stem = args.model.model.as_deref().and_then(Path::file_stem);
     Ok(Model {
         name: stem.map_or_else(|| BUILT_IN.to_owned(), |stem| stem.to_string_lossy().into_owned()),
         aliases: args.alias.clone(),
+        template: text.take_template(),
         tokenizer: text.tokenizer,
-        template: text.template,
         end: text.end,
         suppress: text.suppress,
         defaults: defaults(args, &Recommended::of(source))?,

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use crate::{Backend, Batch, LayerId, SlotId, Span, Unsupported};
+use crate::{Backend, Batch, LayerId, Section, SlotId, Span, Transport, Unsupported};
 
 /// How far back a layer's attention reaches.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -192,6 +192,11 @@ pub trait KvKernels: Backend {
     fn attend(&self, store: &Self::Store, plan: &Self::Plan, q: &Self::Act) -> Self::Act;
     /// Copies one entry of a region over another, as stored.
     fn copy(&self, store: &mut Self::Store, slot: SlotId, from: u32, to: u32);
+    /// The way in and out of a store, if the device has one. Without it no prefix is shared or
+    /// saved, and prompts are read instead.
+    fn transport(&self) -> Option<&dyn Transport<Self::Store>> {
+        None
+    }
 }
 
 /// No room for a step.
@@ -261,4 +266,26 @@ pub trait KvCache<B: Backend> {
     fn truncate(&mut self, slot: SlotId, len: u32) -> bool;
     /// Forgets everything in the slot.
     fn clear(&mut self, slot: SlotId);
+
+    /// Makes slot `to` hold the first `len` entries of slot `from`, copied as stored, and nothing
+    /// else. `false`, with nothing changed, if `from` could not be truncated to `len`, the slots
+    /// are one, or the device has no [`Transport`].
+    fn fork(&mut self, ops: &B, from: SlotId, to: SlotId, len: u32) -> bool {
+        let _ = (ops, from, to, len);
+        false
+    }
+    /// Takes out a slot's committed entries, as they are stored. `None` if there are none or fewer
+    /// than that, the rings have lost what going on after them needs, or the device has no
+    /// [`Transport`].
+    fn save(&self, ops: &B, slot: SlotId, entries: Range<u32>) -> Option<Section> {
+        let _ = (ops, slot, entries);
+        None
+    }
+    /// Makes the slot hold the first `len` entries of consecutive sections, and nothing else.
+    /// `false`, with nothing changed, if they do not hold what rows at `len` need, come from a
+    /// cache of another shape, or the device has no [`Transport`].
+    fn restore(&mut self, ops: &B, slot: SlotId, path: &[&Section], len: u32) -> bool {
+        let _ = (ops, slot, path, len);
+        false
+    }
 }

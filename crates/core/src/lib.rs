@@ -14,6 +14,7 @@ mod kv;
 mod meta;
 mod rank;
 mod rotation;
+mod section;
 mod tensor;
 
 pub use backend::{Backend, DeviceError, Matrix, Rope, Unsupported};
@@ -27,4 +28,5 @@ pub use kv::{
 pub use meta::{Strings, Value};
 pub use rank::{Candidate, candidates, likeliest};
 pub use rotation::{ROTATED_BLOCK, levels, sign};
+pub use section::{Kept, Section, Transport};
 pub use tensor::{SourceError, TensorInfo, TensorSource};

@@ -27,10 +27,10 @@ struct Guide {
 }
 
 impl NextToken {
-    pub(crate) fn of(request: &Request) -> Self {
+    pub(crate) fn of(request: &Request, sample: u32) -> Self {
         let guide = |grammar: &dyn Constraint| Guide::new(grammar.fork());
         Self {
-            sampling: request.sampling.clone(),
+            sampling: request.sampling.of_sample(sample),
             stop: request.stop.clone(),
             needed: request.min_tokens,
             logprobs: request.logprobs,

@@ -11,6 +11,9 @@ use crate::{BadSampling, Logprobs, Sampling};
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct RequestId(pub u64);
 
+/// The most texts that one request may ask for.
+const MOST_SAMPLES: u32 = 128;
+
 /// How the hidden states of a text become one vector.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Pooling {
@@ -37,6 +40,9 @@ pub struct Request {
     pub stop: Vec<TokenId>,
     /// How tokens are chosen.
     pub sampling: Sampling,
+    /// How many texts to produce, at least one. They share the reading of the prompt; the n-th
+    /// (from 0) is the text of a request for one whose [`Sampling::sample`] is higher by n.
+    pub samples: u32,
     /// For [`Priority`](crate::Priority): higher goes first.
     pub priority: i32,
     /// Report each token of the text with its log-probability and those of this many of the
@@ -48,6 +54,8 @@ pub struct Request {
     /// What the text must conform to, with whatever of it the prompt already holds behind it.
     /// Stop tokens are chosen only where it allows an end.
     pub grammar: Option<Arc<dyn Constraint>>,
+    /// The most guesses in a row for this request, if fewer than the engine's; zero for none.
+    pub drafts: Option<usize>,
     /// Make a vector of the prompt instead of continuing it. Such a request has no text.
     pub pool: Option<Pooling>,
 }
@@ -62,10 +70,12 @@ impl Request {
             min_tokens: 0,
             stop: Vec::new(),
             sampling: Sampling::default(),
+            samples: 1,
             priority: 0,
             logprobs: None,
             prompt_logprobs: None,
             grammar: None,
+            drafts: None,
             pool: None,
         }
     }
@@ -75,14 +85,10 @@ impl Request {
         Self { pool: Some(pool), ..Self::new(id, prompt) }
     }
 
-    /// Whether every token of the prompt yields something, so that none may be found in a slot.
-    pub(crate) fn reads_all(&self) -> bool {
-        self.prompt_logprobs.is_some() || self.pool == Some(Pooling::Mean)
-    }
-
-    /// Whether it is over before it begins.
-    pub(crate) fn asks_for_nothing(&self) -> bool {
-        self.max_tokens == Some(0) && self.prompt_logprobs.is_none() && self.pool.is_none()
+    /// Whether one of its texts is over before it begins.
+    pub(crate) fn asks_for_nothing(&self, sample: u32) -> bool {
+        let of_prompt = sample == 0 && self.prompt_logprobs.is_some();
+        self.max_tokens == Some(0) && !of_prompt && self.pool.is_none()
     }
 
     /// Refuses settings that contradict each other or their ranges.
@@ -91,10 +97,14 @@ impl Request {
             ("logprobs", self.logprobs.is_some()),
             ("prompt_logprobs", self.prompt_logprobs.is_some()),
             ("grammar", self.grammar.is_some()),
+            ("samples", self.samples > 1),
         ];
         let given = of_texts.into_iter().find(|(_, given)| *given && self.pool.is_some());
         if let Some((setting, _)) = given {
             return Err(Refused::NoText { setting });
+        }
+        if !(1..=MOST_SAMPLES).contains(&self.samples) {
+            return Err(Refused::Samples { samples: self.samples, most: MOST_SAMPLES });
         }
         match self.max_tokens {
             Some(max) if self.pool.is_none() && self.min_tokens > max => {
@@ -128,6 +138,14 @@ pub enum Refused {
         running: usize,
         /// Requests that wait for one.
         waiting: usize,
+    },
+    /// No texts, or very many.
+    #[error("{samples} samples were asked for: give 1 to {most}")]
+    Samples {
+        /// Texts asked for.
+        samples: u32,
+        /// The most that one request may ask for.
+        most: u32,
     },
     /// A live request has the same id.
     #[error("a request with id {} is still alive: choose another id", id.0)]
@@ -176,7 +194,7 @@ pub enum Finish {
 /// sample any number of tokens, or one `Embedding`, and one `Finished`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The first tokens of the prompt were found in the cache.
+    /// The first tokens of the prompt were found in the cache, or among saved prefixes.
     Warm {
         /// Whose.
         id: RequestId,

@@ -14,6 +14,9 @@ mod names;
 mod run;
 mod traffic;
 
+#[doc(hidden)]
+pub mod fuzz;
+
 pub use load::{LoadError, Precision, load, load_assistant};
 pub use run::{Hooks, Model, NoHooks, Outputs, Step, StepError, run, run_with};
 pub use traffic::{Traffic, attention_ops};

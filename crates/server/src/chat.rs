@@ -13,7 +13,7 @@ use crate::generate::{Answer, Delta, End, Generation, Job, Read};
 use crate::info::json;
 use crate::likelihood;
 use crate::prompt::write;
-use crate::sampling::{sampling, stops, unavailable};
+use crate::sampling::{samples, sampling, stops, unavailable};
 use crate::sse::{Dialect, Events, respond};
 use crate::tools::{self, Choice};
 use crate::wire::chat::{
@@ -107,6 +107,7 @@ pub(crate) fn job(asked: &ChatRequest, app: &App) -> Result<Job, ApiError> {
         logprobs: logprobs(asked)?,
         grammar,
         one_call: asked.parallel_tool_calls == Some(false),
+        samples: samples(asked.n)?,
         read: Read::Reply,
     })
 }
@@ -134,7 +135,6 @@ fn refuse(asked: &ChatRequest) -> Result<(), ApiError> {
         ("web_search_options", asked.web_search_options.is_some()),
         ("prediction", asked.prediction.is_some()),
         ("modalities", !asked.modalities.as_ref().is_none_or(text_only)),
-        ("n", asked.n.is_some_and(|n| n != 1)),
     ];
     if let Some((name, _)) = given.iter().find(|(_, given)| *given) {
         return Err(unavailable(name));

@@ -14,7 +14,7 @@ use crate::error::ApiError;
 use crate::generate::{Answer, Delta, Generation, Job, Read};
 use crate::info::json;
 use crate::likelihood;
-use crate::sampling::{sampling, stops, unavailable};
+use crate::sampling::{samples, sampling, stops, unavailable};
 use crate::sse::{Dialect, Events, respond};
 use crate::wire::common::ErrorBody;
 use crate::wire::completions::{
@@ -54,7 +54,6 @@ fn refuse(asked: &CompletionRequest) -> Result<(), ApiError> {
     let given = [
         ("best_of", asked.best_of.is_some_and(|n| n > 1)),
         ("suffix", asked.suffix.as_ref().is_some_and(|text| !text.is_empty())),
-        ("n", asked.n.is_some_and(|n| n != 1)),
     ];
     if let Some((name, _)) = given.iter().find(|(_, given)| *given) {
         return Err(unavailable(name));
@@ -75,6 +74,7 @@ fn job(asked: &CompletionRequest, app: &App) -> Result<(Job, String), ApiError> 
         logprobs: asked.logprobs.map(|n| likelihood::checked("logprobs", n)).transpose()?,
         grammar: constraint::of_text(asked.response_format.as_ref(), app)?,
         one_call: false,
+        samples: samples(asked.n)?,
         read: Read::Plain,
     };
     Ok((job, text))

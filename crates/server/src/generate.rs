@@ -31,6 +31,8 @@ pub(crate) struct Job {
     pub(crate) grammar: Option<Arc<dyn Constraint>>,
     /// Whether a text ends after its first call.
     pub(crate) one_call: bool,
+    /// How many texts to make.
+    pub(crate) samples: u32,
     pub(crate) read: Read,
 }
 
@@ -111,9 +113,10 @@ impl Generation {
             min_tokens: job.min_tokens,
             logprobs: job.logprobs,
             grammar: job.grammar,
+            samples: job.samples,
             ..Request::new(app.engine().next_id(), job.prompt.clone())
         };
-        let samples = 1;
+        let samples = job.samples as usize;
         let stops = StopStrings::new(job.stops.clone());
         let stops = stops.map_err(|error| ApiError::field("stop", error.to_string()))?;
         let ticket = app.engine().submit(request)?;

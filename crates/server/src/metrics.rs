@@ -116,10 +116,12 @@ impl Metrics {
 }
 
 fn register_engine(registry: &mut Registry, engine: &EngineStats) {
-    let work = engine.work;
+    let (work, prefixes) = (engine.work, engine.prefixes);
     let gauges = [
         ("requests_running", "Requests that hold a slot", work.running),
         ("requests_waiting", "Requests that wait for a slot", work.waiting),
+        ("saved_prefixes", "Sections of prompts that are saved", prefixes.held),
+        ("saved_prefix_bytes", "Bytes that they take", prefixes.bytes as usize),
     ];
     for (name, help, value) in gauges {
         let gauge = Gauge::<i64>::default();
@@ -136,6 +138,11 @@ fn register_engine(registry: &mut Registry, engine: &EngineStats) {
         ("engine_submitted", "Requests taken", work.submitted),
         ("engine_refused", "Requests refused", work.refused),
         ("engine_finished", "Requests ended, for whatever reason", work.finished),
+        ("engine_preempted", "Texts that lost their slot to another", work.preempted),
+        ("saved_prefix_hits", "Texts that began with a saved prefix", prefixes.hits),
+        ("saved_prefix_tokens", "Tokens of those prefixes", prefixes.tokens),
+        ("saved_prefix_evictions", "Sections given up for want of room", prefixes.evicted),
+        ("saved_prefix_losses", "Sections that could not be used", prefixes.lost),
     ];
     for (name, help, value) in counters {
         let counter = Counter::<u64, AtomicU64>::default();

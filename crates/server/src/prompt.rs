@@ -20,8 +20,8 @@ pub(crate) struct Written {
     pub(crate) prefill: Option<String>,
 }
 
-/// The token that ends a turn.
-const TURN_END: &str = "<turn|>";
+/// The tokens that end a turn: Gemma 4's and Gemma 3's.
+const TURN_ENDS: [&str; 2] = ["<turn|>", "<end_of_turn>"];
 
 /// Writes a conversation down for the model to continue. If the last message is the model's own and
 /// only says text, the model goes on with it.
@@ -39,11 +39,12 @@ pub(crate) fn write(mut chat: Conversation, app: &App) -> Result<Written, ApiErr
     let mut written =
         Written { text: prompt.text(), tokens: prompt.encode(tokenizer), prefill: None };
     if let Some(said) = said {
-        let end = tokenizer.specials().token(TURN_END);
-        let last = written.tokens.iter().rposition(|token| Some(*token) == end);
+        let known = TURN_ENDS.iter().find_map(|end| Some((end, tokenizer.specials().token(end)?)));
+        let (end, token) = known.ok_or_else(cannot_continue)?;
+        let last = written.tokens.iter().rposition(|found| *found == token);
         let last = last.ok_or_else(cannot_continue)?;
         written.tokens.truncate(last);
-        let cut = written.text.rfind(TURN_END).ok_or_else(cannot_continue)?;
+        let cut = written.text.rfind(end).ok_or_else(cannot_continue)?;
         written.text.truncate(cut);
         if !written.text.ends_with(said.trim()) {
             return Err(cannot_continue());

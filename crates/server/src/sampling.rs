@@ -98,6 +98,20 @@ pub(crate) fn stops(fields: &SamplingFields) -> Result<Vec<String>, ApiError> {
     Ok(stops)
 }
 
+/// Most texts of a request.
+const MOST_SAMPLES: u32 = 128;
+
+/// How many texts to make.
+pub(crate) fn samples(asked: Option<u32>) -> Result<u32, ApiError> {
+    match asked.unwrap_or(1) {
+        samples @ 1..=MOST_SAMPLES => Ok(samples),
+        samples => {
+            let public = format!("`n` is {samples}; give a number from 1 to {MOST_SAMPLES}");
+            Err(ApiError::field("n", public))
+        }
+    }
+}
+
 /// A field that means something everywhere but here.
 pub(crate) fn unavailable(name: &str) -> ApiError {
     ApiError::unsupported(name, format!("`{name}` has no effect in this server; leave it out"))

@@ -11,8 +11,8 @@ use lapidary_core::{
     Backend, Input, KvCache, KvLayerSpec, LayerId, Reach, Regime, SlotId, TensorSource, TokenId,
     Value,
 };
-use lapidary_engine::{Engine, FirstCome, Limits, NoDrafts, Parts, Scheduler};
-use lapidary_model::{Hooks, Model, Step};
+use lapidary_engine::{Engine, FirstCome, Limits, NoDrafts, Parts, Prefixes, Scheduler};
+use lapidary_model::{Hooks, Model, NoHooks, Step};
 use lapidary_text::{Control, Tokenizer};
 
 /// The logit of the token that comes next; its neighbour in the vocabulary has one less, and every
@@ -58,6 +58,8 @@ impl Script {
             model: Box::new(model),
             cache: Box::new(cache.unwrap_or_else(|e| panic!("{e}"))),
             drafter: Box::new(NoDrafts),
+            prefixes: Prefixes::none(),
+            hooks: Box::new(NoHooks),
             scheduler: Scheduler::new(limits, Box::new(FirstCome)).expect("the limits are sound"),
         }
     }

@@ -21,7 +21,7 @@ pub enum Calls {
 /// Deepest nesting of arguments that is written out; below it any value will do.
 const DEEPEST: usize = 16;
 
-/// What every grammar of calls shares: values of any type.
+/// What every grammar of calls shares: values of any type. Numbers fit into a double.
 const VALUES: &str = r#"
 value: string | NUMBER | "true" | "false" | "null" | list | object
 string: <|"|> TEXT? <|"|>
@@ -30,8 +30,8 @@ object: "{" "}" | "{" pair ("," pair)* "}"
 pair: KEY ":" value | <|"|> TEXT <|"|> ":" value
 TEXT: /(.|\n)+/
 KEY: /[A-Za-z_@$][A-Za-z0-9_.@$\-]*/
-NUMBER: /-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+\-]?[0-9]+)?/
-INTEGER: /-?(0|[1-9][0-9]*)/
+NUMBER: /-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?([eE][+\-]?[0-9]{1,2})?/
+INTEGER: /-?(0|[1-9][0-9]{0,17})/
 "#;
 
 /// A Lark grammar of replies that call the declared functions; with `or`, a reply may instead be

@@ -24,6 +24,8 @@ mod call;
 mod call_grammar;
 mod context;
 mod conversation;
+mod dialogue;
+mod dialogue_json;
 mod jinja;
 mod message_json;
 mod normalise;
@@ -42,6 +44,8 @@ pub use call_grammar::{Calls, call_grammar};
 pub use conversation::{
     Content, Conversation, MediaKind, Message, Part, Role, ToolCall, ToolResponse,
 };
+pub use dialogue::{Dialogue, Fitted, Overflow, Unfit};
+pub use dialogue_json::DialogueError;
 pub use gbnf::BadGbnf;
 pub use grammar::{GrammarError, Grammars, Rules, Thinking};
 pub use guide::Guide;

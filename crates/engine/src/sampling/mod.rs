@@ -65,6 +65,11 @@ const MOST_CANDIDATES: usize = 1024;
 pub struct NoChoice;
 
 impl Sampling {
+    /// The same settings for the `number`-th text of a request, with dice of its own.
+    pub(crate) fn of_sample(&self, number: u32) -> Self {
+        Self { sample: self.sample.wrapping_add(number), ..self.clone() }
+    }
+
     /// The token that follows `tokens`, the sequence's prompt and text so far; its position is
     /// their number. `logits` has one entry per vocabulary entry.
     ///

@@ -3,8 +3,8 @@
 
 use lapidary_core::{Constraint, Next, Stuck, TokenId, TokenSet};
 use lapidary_engine::{
-    Drafter, Dry, Event, Finish, FirstCome, Limits, Logprobs, NoDrafts, Pooling, Refused, Request,
-    RequestId, Sampling, Scheduler, Xtc, logprobs, turn,
+    Draft, DraftCall, Drafter, Dry, Event, Finish, FirstCome, Limits, Logprobs, NoDrafts, Pooling,
+    Refused, Request, RequestId, Sampling, Scheduler, Target, Xtc, logprobs, turn,
 };
 use std::sync::Arc;
 
@@ -135,15 +135,18 @@ fn alone(request: &Request, grammar: Option<&Alternating>, context: u32) -> Outc
 /// Guesses at random, so that some come true.
 struct Guesses(Rng);
 
-impl Drafter for Guesses {
-    fn propose(&mut self, _: &[TokenId], room: usize) -> Vec<TokenId> {
-        let len = self.0.below(0..room + 1);
-        self.0.tokens(len)
+impl Drafter<Fake> for Guesses {
+    fn propose(&mut self, _: Target<'_, Fake>, calls: &[DraftCall<'_>]) -> Vec<Draft> {
+        let mut guess = |call: &DraftCall<'_>| {
+            let len = self.0.below(0..call.room + 1);
+            Draft::chain(self.0.tokens(len))
+        };
+        calls.iter().map(&mut guess).collect()
     }
 }
 
 /// Runs all requests together, each coming a little later than the one before.
-fn together(requests: &[Request], limits: Limits, drafter: &mut dyn Drafter) -> Vec<Outcome> {
+fn together(requests: &[Request], limits: Limits, drafter: &mut dyn Drafter<Fake>) -> Vec<Outcome> {
     let mut scheduler = Scheduler::new(limits, Box::new(FirstCome)).unwrap();
     let (ops, mut cache) = (Fake::default(), FakeCache::new(&limits));
     let mut outcomes = vec![Outcome::default(); requests.len()];

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use lapidary_core::{
     Backend, Candidate, DeviceError, KvKernels, KvLayerSpec, LayerPlan, Matrix, Regime, Rope,
-    SlotId, TokenId, Unsupported,
+    SlotId, TokenId, Transport, Unsupported,
 };
 
 use super::Log;
@@ -198,5 +198,8 @@ impl<B: KvKernels> KvKernels for Traced<B> {
 
     fn copy(&self, store: &mut Self::Store, slot: SlotId, from: u32, to: u32) {
         self.timed(Category::Attention, "copy", |inner| inner.copy(store, slot, from, to));
+    }
+    fn transport(&self) -> Option<&dyn Transport<Self::Store>> {
+        self.inner.transport()
     }
 }

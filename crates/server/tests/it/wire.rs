@@ -3,7 +3,7 @@
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 
-use crate::support::{Setup, question, spelled, with};
+use crate::support::{Setup, events, question, spelled, with};
 
 const WEATHER: &str = "<|channel>thought\nI should look.\n<channel|>\
     <|tool_call>call:get_weather{city:<|\"|>La Paz<|\"|>,days:2}<tool_call|><|tool_response>";
@@ -43,6 +43,41 @@ fn chat() {
     let likely = with(question("greet"), likely);
     assert_snapshot!("chat_logprobs", server.post(path, &likely).shown());
     assert_snapshot!("chat_logprobs_streamed", server.post(path, &streamed(likely)).shown());
+}
+
+#[test]
+fn several_answers_are_each_the_one_that_its_seed_gives() {
+    let server = setup().start();
+    let path = "/v1/chat/completions";
+    let wild = |n: u32| {
+        with(
+            question("greet"),
+            json!({ "n": n, "temperature": 8, "seed": 3,
+        "max_tokens": 6, "stop": "zzz" }),
+        )
+    };
+    let three = server.ask(path, &wild(3));
+    let texts: Vec<_> = three["choices"].as_array().unwrap().iter().collect();
+    assert_eq!(texts.iter().map(|c| c["index"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1, 2]);
+    let said = |choice: &Value| choice["message"]["content"].as_str().unwrap().to_owned();
+    assert_eq!(said(texts[0]), said(&server.ask(path, &wild(1))["choices"][0]));
+    assert!(said(texts[0]) != said(texts[1]) && said(texts[1]) != said(texts[2]), "{three}");
+    let used: u64 = three["usage"]["completion_tokens"].as_u64().unwrap();
+    assert!((7..=18).contains(&used), "all texts count: {used}");
+    let streamed = server.post(path, &streamed(wild(3)));
+    let mut gathered = vec![String::new(); 3];
+    for chunk in events(&streamed.body) {
+        for choice in chunk["choices"].as_array().unwrap() {
+            let index = choice["index"].as_u64().unwrap() as usize;
+            gathered[index].push_str(choice["delta"]["content"].as_str().unwrap_or_default());
+        }
+    }
+    assert_eq!(gathered, texts.into_iter().map(said).collect::<Vec<_>>());
+    let stopped = with(question("greet"), json!({ "n": 2, "stop": "world" }));
+    let stopped = server.ask(path, &stopped);
+    for choice in stopped["choices"].as_array().unwrap() {
+        assert_eq!(said(choice), "Hello, ");
+    }
 }
 
 #[test]

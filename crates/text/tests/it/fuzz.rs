@@ -39,7 +39,7 @@ fn mutate(seed: &[u8], noise: &mut Noise) -> Vec<u8> {
     data
 }
 
-fn run(target: impl Fn(&[u8]), seeds: &[Vec<u8>], rounds: usize) {
+fn run<T>(target: impl Fn(&[u8]) -> T, seeds: &[Vec<u8>], rounds: usize) {
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
     for seed in seeds {
         target(seed);

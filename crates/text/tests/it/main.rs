@@ -2,6 +2,7 @@
 
 mod call_grammar;
 mod chat_template;
+mod dialogue;
 mod fuzz;
 mod grammar;
 mod injection;
