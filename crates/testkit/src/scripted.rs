@@ -5,11 +5,11 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lapidary_backend_cpu::{Cpu, Isa};
+use lapidary_backend_cpu::{Act, Cpu, Isa};
 use lapidary_cache::{Cache, Extent};
 use lapidary_core::{
-    Backend, Input, KvCache, KvLayerSpec, LayerId, Reach, Regime, SlotId, TensorSource, TokenId,
-    Value,
+    Backend, Batch, CacheFull, Input, KvCache, KvLayerSpec, KvPlan, LayerId, Qkv, Reach, Regime,
+    SlotId, TensorSource, TokenId, Value,
 };
 use lapidary_engine::{Engine, FirstCome, Limits, NoDrafts, Parts, Prefixes, Scheduler};
 use lapidary_model::{Hooks, Model, NoHooks, Step};
@@ -56,12 +56,49 @@ impl Script {
         Parts {
             ops,
             model: Box::new(model),
-            cache: Box::new(cache.unwrap_or_else(|e| panic!("{e}"))),
+            cache: Box::new(Unforked(cache.unwrap_or_else(|e| panic!("{e}")))),
             drafter: Box::new(NoDrafts),
             prefixes: Prefixes::none(),
             hooks: Box::new(NoHooks),
             scheduler: Scheduler::new(limits, Box::new(FirstCome)).expect("the limits are sound"),
         }
+    }
+}
+
+/// A cache that copies nothing from slot to slot, so that the model sees every token of a slot.
+struct Unforked(Cache<Cpu>);
+
+impl KvCache<Cpu> for Unforked {
+    fn plan(&self, ops: &Cpu, batch: &Batch) -> Result<KvPlan<Cpu>, CacheFull> {
+        self.0.plan(ops, batch)
+    }
+
+    fn onlook(&self, ops: &Cpu, slots: &[SlotId]) -> KvPlan<Cpu> {
+        self.0.onlook(ops, slots)
+    }
+
+    fn attend(&mut self, ops: &Cpu, plan: &KvPlan<Cpu>, layer: LayerId, qkv: Qkv<Cpu>) -> Act {
+        self.0.attend(ops, plan, layer, qkv)
+    }
+
+    fn attend_shared(&self, ops: &Cpu, plan: &KvPlan<Cpu>, owner: LayerId, q: Act) -> Act {
+        self.0.attend_shared(ops, plan, owner, q)
+    }
+
+    fn commit(&mut self, ops: &Cpu, slot: SlotId, accepted: &[usize]) {
+        self.0.commit(ops, slot, accepted);
+    }
+
+    fn committed(&self, slot: SlotId) -> u32 {
+        self.0.committed(slot)
+    }
+
+    fn truncate(&mut self, slot: SlotId, len: u32) -> bool {
+        self.0.truncate(slot, len)
+    }
+
+    fn clear(&mut self, slot: SlotId) {
+        self.0.clear(slot);
     }
 }
 
@@ -105,7 +142,7 @@ impl Model<Cpu> for Scripted {
         _: &mut dyn KvCache<Cpu>,
         step: &Step<'_, Cpu>,
         _: &mut dyn Hooks<Cpu>,
-    ) -> <Cpu as Backend>::Act {
+    ) -> Act {
         std::thread::sleep(self.script.pace);
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let mut states = vec![0.0; step.batch.rows().len()];
@@ -124,11 +161,11 @@ impl Model<Cpu> for Scripted {
         ops.upload(&states, 1)
     }
 
-    fn embed(&self, _: &Cpu, _: &[TokenId]) -> <Cpu as Backend>::Act {
+    fn embed(&self, _: &Cpu, _: &[TokenId]) -> Act {
         unreachable!("nobody guesses along with a script")
     }
 
-    fn logits(&self, ops: &Cpu, hidden: &<Cpu as Backend>::Act) -> <Cpu as Backend>::Act {
+    fn logits(&self, ops: &Cpu, hidden: &Act) -> Act {
         let vocab = Model::<Cpu>::vocab(self);
         let states = ops.read(hidden).expect("the CPU does not break");
         let mut logits = vec![0.0; vocab * states.len()];
