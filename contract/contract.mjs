@@ -22,7 +22,7 @@ const runner = client.chat.completions.runTools({
   tools: [{ type: "function", function: {
     name: "get_weather", description: "Get the current weather in a city.", parse: JSON.parse,
     parameters: { type: "object", properties: { city: { type: "string", description: "The city name." } }, required: ["city"] },
-    function: ({ city }) => { assert.equal(city, "La Paz"); return '{"temperature": 23}'; },
+    function: ({ city }) => { assert.equal(city, "La Paz"); return '{"temperature": 23, "weather": "sunny"}'; },
   } }],
 });
 assert.match(await runner.finalContent(), /23/);

@@ -52,7 +52,7 @@ def test_tool_round_trip():
     call = first.choices[0].message.tool_calls[0]
     assert call.function.name == "get_weather"
     assert json.loads(call.function.arguments) == {"city": "La Paz"}
-    result = {"role": "tool", "tool_call_id": call.id, "content": '{"temperature": 23}'}
+    result = {"role": "tool", "tool_call_id": call.id, "content": '{"temperature": 23, "weather": "sunny"}'}
     messages = ASK_WEATHER + [first.choices[0].message.model_dump(exclude_none=True), result]
     second = chat(messages, tools=TOOLS)
     assert "23" in second.choices[0].message.content, second
@@ -147,7 +147,7 @@ def test_anthropic_tool_round_trip():
     assert first.stop_reason == "tool_use"
     use = next(block for block in first.content if block.type == "tool_use")
     assert use.input == {"city": "La Paz"}
-    result = {"type": "tool_result", "tool_use_id": use.id, "content": '{"temperature": 23}'}
+    result = {"type": "tool_result", "tool_use_id": use.id, "content": '{"temperature": 23, "weather": "sunny"}'}
     messages = ASK_WEATHER + [
         {"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in first.content]},
         {"role": "user", "content": [result]},

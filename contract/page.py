@@ -123,7 +123,7 @@ def test_a_tool_is_called_and_its_result_given(page):
     page.until("the call", "document.querySelector('.call')")
     page.until("it has ended", DONE)
     assert "get_weather" in page.script("return document.querySelector('.call').innerText")
-    page.type(".call textarea", '{"temperature": 23}')
+    page.type(".call textarea", '{"temperature": 23, "weather": "sunny"}')
     page.click(".call button")
     page.until("the answer", "document.querySelectorAll('.turn.assistant').length === 2 && " + DONE)
     assert "23" in page.script("return [...document.querySelectorAll('.turn.assistant')].at(-1).innerText")

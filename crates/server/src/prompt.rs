@@ -32,6 +32,7 @@ pub(crate) fn write(mut chat: Conversation, app: &App) -> Result<Written, ApiErr
     refuse_media(&chat)?;
     let template = template(app)?;
     normalise(&mut chat);
+    template.suit_results(&mut chat);
     let said = chat.messages.last().and_then(says_only_text);
     chat.add_generation_prompt = said.is_none();
     let prompt = template.render(&chat).map_err(refused)?;

@@ -33,6 +33,7 @@ mod prompt;
 mod python;
 mod reply;
 mod reply_stream;
+mod results;
 mod scored;
 mod shield;
 mod template;
