@@ -24,6 +24,8 @@ WEATHER = {
         "required": ["city"],
     },
 }
+# Anthropic's client has no such argument, its form has such a field.
+GREEDY = {"extra_body": {"temperature": 0}}
 TOOLS = [{"type": "function", "function": WEATHER}]
 ASK_WEATHER = [{"role": "user", "content": "What is the weather in La Paz?"}]
 
@@ -129,19 +131,19 @@ def test_models_and_errors():
 
 
 def test_anthropic():
-    said = claude.messages.create(model="pebble", max_tokens=50, messages=QUESTION, temperature=0)
+    said = claude.messages.create(model="pebble", max_tokens=50, messages=QUESTION, **GREEDY)
     assert said.content[0].text == ANSWER and said.stop_reason == "end_turn"
     counted = claude.messages.count_tokens(model="pebble", messages=QUESTION)
     usage = said.usage
     assert counted.input_tokens == usage.input_tokens + usage.cache_read_input_tokens
-    with claude.messages.stream(model="pebble", max_tokens=50, messages=QUESTION, temperature=0) as stream:
+    with claude.messages.stream(model="pebble", max_tokens=50, messages=QUESTION, **GREEDY) as stream:
         assert "".join(stream.text_stream) == ANSWER
         assert stream.get_final_message().stop_reason == "end_turn"
 
 
 def test_anthropic_tool_round_trip():
     tool = {"name": WEATHER["name"], "description": WEATHER["description"], "input_schema": WEATHER["parameters"]}
-    ask = dict(model="pebble", max_tokens=99, tools=[tool], temperature=0)
+    ask = dict(model="pebble", max_tokens=99, tools=[tool], **GREEDY)
     with claude.messages.stream(messages=ASK_WEATHER, **ask) as stream:
         first = stream.get_final_message()
     assert first.stop_reason == "tool_use"
