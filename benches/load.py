@@ -81,7 +81,8 @@ def main():
     options.add_argument("--requests", type=int, default=2000)
     options.add_argument("--leave", type=float, default=0.2)
     options.add_argument("--pid", type=int)
-    options.add_argument("--markdown")
+    options.add_argument("--markdown", help="write the figures into this file")
+    options.add_argument("--machine", default="", help="a sentence for that file")
     given = options.parse_args()
     address = urlsplit(given.server)
 
@@ -137,7 +138,8 @@ def main():
     print("\n".join(lines))
     if given.markdown:
         with open(given.markdown, "w") as page:
-            page.write("# Load\n\nWritten by `benches/load.py`, which says how.\n\n| what | figure |\n|---|---|\n")
+            page.write("# Load\n\nWritten by `benches/load.py`, which says how. " + given.machine)
+            page.write("\n\n| what | figure |\n|---|---|\n")
             page.write("\n".join(lines) + "\n")
     assert not broken, f"statuses {sorted({results[i][0] for i in broken})}"
     assert not wrong, f"request {wrong[0]}: {results[wrong[0]][1]!r}, alone {alone[wrong[0] % period]!r}"

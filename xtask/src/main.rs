@@ -16,7 +16,7 @@ struct Task {
     run: fn() -> anyhow::Result<()>,
 }
 
-const TASKS: [Task; 3] = [
+const TASKS: [Task; 4] = [
     Task { name: "check", description: "everything that a change must pass", run: check::check },
     Task {
         name: "contract",

@@ -53,7 +53,8 @@ pub(crate) fn conversation(asked: &ChatRequest, app: &App) -> Result<Conversatio
         ApiError::field(path, message)
     })?;
     let mut extra = asked.chat_template_kwargs.clone().unwrap_or_default();
-    let thinking = thinking(asked, &mut extra)?.unwrap_or(app.model().defaults.thinking);
+    let usual = app.model().defaults.thinking;
+    let thinking = thinking(asked, &mut extra)?.unwrap_or(usual);
     let tools = tools::declared(asked.tools.as_deref().unwrap_or_default())?;
     let tools = match Choice::of(asked.tool_choice.as_ref(), &tools)? {
         Choice::None => Vec::new(),

@@ -309,8 +309,9 @@ impl ReplyStream {
         let kept = text.strip_suffix('\n').unwrap_or(text);
         self.newline = kept.len() < text.len();
         said.push_str(kept);
-        if !said.is_empty() && !std::mem::replace(&mut self.thought_spoke, true) {
-            if self.thought_before {
+        if !said.is_empty() {
+            let begins = !std::mem::replace(&mut self.thought_spoke, true);
+            if begins && self.thought_before {
                 said.insert(0, '\n');
             }
         }

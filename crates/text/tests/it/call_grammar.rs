@@ -123,7 +123,8 @@ fn whatever_is_allowed_reads_as_declared_calls() {
                 let text = tokenizer.decode(&[**id]);
                 reply.len() > 30 && ["}", "]", "<|\"|>", "<tool_call|>"].contains(&&*text)
             };
-            let token = *choices.iter().find(closing).unwrap_or(&choices[below(choices.len())]);
+            let token =
+                *choices.iter().find(closing).unwrap_or_else(|| &choices[below(choices.len())]);
             guide.advance(token).expect("what is allowed can be taken");
             reply.push(token);
             assert!(reply.len() < 4000, "no end: {}", tokenizer.decode(&reply));
