@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use lapidary_backend_cpu::Isa;
 use lapidary_cache::KvSpec;
+use lapidary_core::TokenId;
 use lapidary_text::Overflow;
 
 use crate::device::DeviceName;
@@ -24,9 +25,9 @@ pub(crate) struct Typed {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Answer one prompt, streamed.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Talk with a model, turn by turn; `/help` lists what can be typed.
-    Chat(ChatArgs),
+    Chat(Box<ChatArgs>),
     /// Serve an OpenAI-compatible API, and a chat page at `/`.
     Serve(Box<crate::serve::ServeArgs>),
     /// Show how a text is cut into tokens.
@@ -37,6 +38,8 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     /// Measure speed, next to what this machine allows.
     Bench(BenchArgs),
+    /// Turn texts into vectors.
+    Embed(EmbedArgs),
     /// Show what this machine can do, and whether the built-in model answers as it should.
     Doctor(DoctorArgs),
     /// Show where the layer dumps of two runs first differ.
@@ -53,7 +56,7 @@ pub(crate) struct ModelArgs {
 }
 
 /// Where and how a model runs.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct DeviceArgs {
     /// Device to run on.
     #[arg(long, value_name = "cpu|cuda[:N]", default_value_t = DeviceName::Cpu)]
@@ -110,12 +113,80 @@ pub(crate) struct SamplingArgs {
     /// Drop tokens less likely than this part of the likeliest.
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub(crate) min_p: Option<f32>,
+    /// Keep only tokens within this many standard deviations of the highest logit; 0 keeps all.
+    #[arg(long, value_name = "X")]
+    pub(crate) top_n_sigma: Option<f32>,
     /// Make recent tokens less likely; 1 changes nothing.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) repeat_penalty: Option<f32>,
+    /// How many tokens are recent [default: 64].
+    #[arg(long, value_name = "N")]
+    pub(crate) repeat_last_n: Option<usize>,
+    /// Taken from the logits of recent tokens.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) presence_penalty: Option<f32>,
+    /// Taken from the logits of recent tokens as often as they occur.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) frequency_penalty: Option<f32>,
+    #[command(flatten)]
+    pub(crate) dry: DryArgs,
+    /// How often to drop all but the least of the tokens that --xtc-threshold calls obvious.
+    #[arg(long, value_name = "P")]
+    pub(crate) xtc_probability: Option<f32>,
+    /// From which probability on a token is obvious [default: 0.1].
+    #[arg(long, value_name = "P", requires = "xtc_probability")]
+    pub(crate) xtc_threshold: Option<f32>,
+    /// Change a token's logit, e.g. 42+1.5 or 42-inf (repeatable).
+    #[arg(short = 'l', long, value_name = "ID(+|-)X", value_parser = logit_bias)]
+    pub(crate) logit_bias: Vec<(TokenId, f32)>,
     /// End the text before this string (repeatable).
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
+}
+
+/// Against repetition: DRY.
+#[derive(Args, Debug)]
+pub(crate) struct DryArgs {
+    /// What a token loses that makes a repetition longer than allowed; 0 changes nothing.
+    #[arg(long, value_name = "X", default_value_t = 0.0)]
+    pub(crate) dry_multiplier: f32,
+    /// How the loss grows with each further token.
+    #[arg(long, value_name = "X", default_value_t = 1.75)]
+    pub(crate) dry_base: f32,
+    /// Repetitions shorter than this are ignored.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(crate) dry_allowed_length: usize,
+    /// How many of the last tokens are looked at [default: all].
+    #[arg(long, value_name = "N")]
+    pub(crate) dry_penalty_last_n: Option<usize>,
+    /// No repetition goes across this; one token of the vocabulary, or `none` (repeatable)
+    /// [default: newline, `:`, `"` and `*`].
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) dry_sequence_breaker: Vec<String>,
+}
+
+/// What the text must look like.
+#[derive(Args, Debug)]
+#[group(multiple = false)]
+pub(crate) struct RulesArgs {
+    /// The text is JSON that this schema describes: a file, or the schema itself.
+    #[arg(short = 'j', long, value_name = "FILE|TEXT")]
+    pub(crate) json_schema: Option<String>,
+    /// The text follows the grammar in this file: GBNF (with `::=`) or Lark.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) grammar: Option<PathBuf>,
+    /// All of the text matches this regular expression.
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) regex: Option<String>,
+}
+
+/// `ID+X` or `ID-X`, `inf` included, as in llama.cpp.
+fn logit_bias(text: &str) -> Result<(TokenId, f32), String> {
+    let wrong = || format!("`{text}` is no bias; write a token's id, a sign and a number: 42-1.5");
+    let at = text.find(['+', '-']).ok_or_else(wrong)?;
+    let id = text[..at].parse().map_err(|_| wrong())?;
+    let bias = text[at..].parse().map_err(|_| wrong())?;
+    Ok((TokenId(id), bias))
 }
 
 /// How a conversation is written down.
@@ -180,9 +251,47 @@ pub(crate) struct RunArgs {
     /// Continue the prompt as it stands: no chat template, special tokens honoured.
     #[arg(long, conflicts_with_all = ["system", "think", "chat_template"])]
     pub(crate) raw: bool,
+    /// Fewest tokens to produce before the text may end.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) min_tokens: u32,
+    #[command(flatten)]
+    pub(crate) rules: RulesArgs,
+    /// With --json: each token's log-probability and those of the N likeliest.
+    #[arg(long, value_name = "N", requires = "json")]
+    pub(crate) logprobs: Option<usize>,
+    /// With --json: the same for the tokens of the prompt.
+    #[arg(long, value_name = "N", requires = "json")]
+    pub(crate) prompt_logprobs: Option<usize>,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct EmbedArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// The texts; without them, each line of standard input is one.
+    #[arg(conflicts_with = "file")]
+    pub(crate) texts: Vec<String>,
+    /// Read texts from a file of JSON lines: strings, or objects with a `text`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// How a text's hidden states become one vector.
+    #[arg(long, value_name = "mean|last", default_value = "mean")]
+    pub(crate) pooling: PoolingName,
+    /// Print one JSON object instead of a line of numbers per text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How hidden states become one vector.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub(crate) enum PoolingName {
+    Mean,
+    Last,
 }
 
 #[derive(Args, Debug)]

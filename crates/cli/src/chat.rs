@@ -18,7 +18,7 @@ use crate::engine::start;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::model::{Feature, Text, find, noticed};
-use crate::run::sampling;
+use crate::sampling::sampling;
 use editor::Editor;
 use lines::{Lines, Read};
 use screen::Screen;
@@ -47,7 +47,7 @@ pub(crate) fn chat(args: &ChatArgs) -> Result<u8, Failure> {
     let screen = Screen::new(out, ansi);
     let session = Session::new(&running, &text, template, settings, dialogue, screen);
     let at_terminal = std::io::stdin().is_terminal();
-    let lines = if at_terminal { Lines::Typed(Editor::new()) } else { Lines::piped() };
+    let lines = if at_terminal { Lines::Typed(Box::new(Editor::new())) } else { Lines::piped() };
     let done = converse(session, lines, &interrupt)?;
     running.stop(&args.engine)?;
     // At a terminal a person has seen what failed and gone on.

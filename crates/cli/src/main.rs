@@ -10,6 +10,7 @@ mod chat;
 mod device;
 mod doctor;
 mod draft;
+mod embed;
 mod engine;
 mod eval;
 mod failure;
@@ -18,7 +19,9 @@ mod interrupt;
 mod memory;
 mod model;
 mod prompt_cache;
+mod rules;
 mod run;
+mod sampling;
 mod serve;
 mod tokenize;
 mod trace;
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Info(args) => (info::info(args), args.json),
         Command::Eval(args) => (eval::eval(args), args.json),
         Command::Bench(args) => (bench::bench(args), args.json),
+        Command::Embed(args) => (embed::embed(args), args.json),
         Command::Doctor(args) => (doctor::doctor(args), args.json),
         Command::Diff(args) => (trace::diff(args), false),
     };

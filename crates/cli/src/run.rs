@@ -6,18 +6,20 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use lapidary_core::TokenId;
-use lapidary_engine::{Event, Finish, Request, Sampling, Ticket};
-use lapidary_format::Source;
+use lapidary_engine::{Event, Finish, Logprobs, Request, Ticket};
 use lapidary_text::{
-    Control, Conversation, Message, Reply, Role, StopStrings, TextStream, ToolCall, normalise,
+    Control, Conversation, Message, Passed, Reply, Role, StopStrings, Thinking, TokenText,
+    ToolCall, normalise,
 };
 use serde_json::{Value, json};
 
-use crate::args::{Preset, RunArgs, SamplingArgs, TemplateArgs};
+use crate::args::{Preset, RunArgs, TemplateArgs};
 use crate::engine::{Running, start};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::interrupt::Interrupt;
-use crate::model::{Feature, Recommended, Text, find, noticed};
+use crate::model::{Feature, Text, find, noticed};
+use crate::rules::grammar;
+use crate::sampling::sampling;
 
 /// How often a wait for the next token looks for Ctrl-C.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -30,13 +32,20 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     let text = Text::with_template(&source, args.template.chat_template.as_deref())?;
     let prompt = prompt_tokens(args, &text, prompt)?;
     let sampling = sampling(&args.sampling, Preset::Greedy, &source, &text)?;
+    let thinking = if args.template.think { Thinking::First } else { Thinking::Never };
+    let thinking = thinking.after(&prompt, &text.tokenizer);
+    let grammar = grammar(&args.rules, &text.tokenizer, thinking)?;
 
     let interrupt = Interrupt::listen()?;
     let running = start(source, &args.device, &args.engine)?;
     let request = Request {
         max_tokens: args.sampling.max_tokens,
+        min_tokens: args.min_tokens,
         stop: text.end.clone(),
         sampling,
+        logprobs: args.logprobs,
+        prompt_logprobs: args.prompt_logprobs,
+        grammar,
         ..Request::new(running.engine.next_id(), prompt.clone())
     };
     let answer =
@@ -96,41 +105,14 @@ fn prompt_tokens(args: &RunArgs, text: &Text, prompt: String) -> Result<Vec<Toke
     Ok(rendered.encode(&text.tokenizer))
 }
 
-/// The settings that were typed, over those of `preset` unless another was typed too.
-pub(crate) fn sampling(
-    args: &SamplingArgs,
-    preset: Preset,
-    source: &Source,
-    text: &Text,
-) -> Result<Sampling, Failure> {
-    let recommended = Recommended::of(source);
-    let start = match args.sampling.unwrap_or(preset) {
-        Preset::Greedy => Sampling::default(),
-        Preset::Model => Sampling {
-            temperature: recommended.temperature,
-            top_k: recommended.top_k,
-            top_p: recommended.top_p,
-            ..Sampling::default()
-        },
-    };
-    let sampling = Sampling {
-        seed: args.seed,
-        temperature: args.temp.unwrap_or(start.temperature),
-        top_k: args.top_k.unwrap_or(start.top_k),
-        top_p: args.top_p.unwrap_or(start.top_p),
-        min_p: args.min_p.unwrap_or(start.min_p),
-        repeat_penalty: args.repeat_penalty.unwrap_or(start.repeat_penalty),
-        suppress: text.suppress.clone(),
-        ..start
-    };
-    sampling.check().map_err(|e| Failure::usage("sampling", e))?;
-    Ok(sampling)
-}
-
 /// What came of a prompt.
 struct Answer {
     text: String,
     tokens: Vec<TokenId>,
+    /// One per token, if asked for.
+    logprobs: Vec<Logprobs>,
+    /// One per token of the prompt but the first, if asked for.
+    prompt_logprobs: Vec<Logprobs>,
     finish_reason: &'static str,
     failed: Option<String>,
     cached: u32,
@@ -143,7 +125,7 @@ fn answer(
     running: &Running,
     request: Request,
     text: &Text,
-    mut stop: StopStrings,
+    stop: StopStrings,
     quiet: bool,
     interrupted: &AtomicBool,
 ) -> Result<Answer, Failure> {
@@ -153,26 +135,27 @@ fn answer(
     let mut answer = Answer {
         text: String::new(),
         tokens: Vec::new(),
+        logprobs: Vec::new(),
+        prompt_logprobs: Vec::new(),
         finish_reason: "cancelled",
         failed: None,
         cached: 0,
         first: None,
         total: Duration::ZERO,
     };
-    let mut stream = TextStream::default();
+    let mut spelled = TokenText::new(stop);
     while let Some(event) = next_event(&mut ticket, interrupted) {
         match event {
             Event::Warm { tokens, .. } => answer.cached = tokens,
-            Event::Prompt { .. } | Event::Embedding { .. } => {}
-            Event::Token { token, .. } => {
+            Event::Prompt { logprobs, .. } => answer.prompt_logprobs = logprobs,
+            Event::Embedding { .. } => {}
+            Event::Token { token, logprobs, .. } => {
                 answer.first.get_or_insert_with(|| began.elapsed());
                 answer.tokens.push(token);
-                let passed = stop.push(&stream.push(text.tokenizer.bytes(token)));
-                answer.show(&passed.text, quiet)?;
-                if passed.stopped.is_some() {
-                    answer.finish_reason = "stop";
-                    answer.total = began.elapsed();
-                    return Ok(answer);
+                answer.logprobs.extend(logprobs.map(|logprobs| *logprobs));
+                let passed = spelled.push(text.tokenizer.bytes(token));
+                if answer.show(&passed, quiet)? {
+                    break;
                 }
             }
             Event::Finished { finish, .. } => {
@@ -182,11 +165,9 @@ fn answer(
         }
     }
     answer.total = began.elapsed();
-    let rest = stop.push(&stream.finish());
-    answer.show(&rest.text, quiet)?;
-    if rest.stopped.is_none() {
-        answer.show(&stop.finish(), quiet)?;
-    }
+    answer.show(&spelled.finish(), quiet)?;
+    answer.tokens.truncate(spelled.kept());
+    answer.logprobs.truncate(spelled.kept());
     Ok(answer)
 }
 
@@ -201,14 +182,18 @@ pub(crate) fn next_event(ticket: &mut Ticket, interrupted: &AtomicBool) -> Optio
 }
 
 impl Answer {
-    fn show(&mut self, text: &str, quiet: bool) -> Result<(), Failure> {
-        self.text.push_str(text);
-        if quiet {
-            return Ok(());
+    /// Takes in text, printing it unless `quiet`. Returns whether a stop string ended it.
+    fn show(&mut self, passed: &Passed, quiet: bool) -> Result<bool, Failure> {
+        self.text.push_str(&passed.text);
+        if !quiet {
+            let mut out = std::io::stdout().lock();
+            let written = out.write_all(passed.text.as_bytes()).and_then(|()| out.flush());
+            written.map_err(|e| Failure::work("output", format!("standard output: {e}")))?;
         }
-        let mut out = std::io::stdout().lock();
-        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-        written.map_err(|e| Failure::work("output", format!("standard output: {e}")))
+        if passed.stopped.is_some() {
+            self.finish_reason = "stop";
+        }
+        Ok(passed.stopped.is_some())
     }
 
     fn finish(&mut self, finish: Finish) {
@@ -233,7 +218,7 @@ impl Answer {
         // One request, so the engine's counts are its own.
         let work = running.engine.stats().work;
         let ids: Vec<_> = self.tokens.iter().map(|token| token.0).collect();
-        json!({
+        let mut report = json!({
             // Without structure, the text as it was cut at stop strings.
             "text": if structured { &parts.content } else { &self.text },
             "reasoning": parts.reasoning,
@@ -251,8 +236,30 @@ impl Answer {
             "seed": args.sampling.seed,
             "kv": args.device.kv.to_string(),
             "device": running.device,
-        })
+        });
+        if args.logprobs.is_some() {
+            report["logprobs"] = likelihoods(&self.tokens, &self.logprobs, text);
+        }
+        if args.prompt_logprobs.is_some() {
+            report["prompt_logprobs"] = likelihoods(&prompt[1..], &self.prompt_logprobs, text);
+        }
+        report
     }
+}
+
+/// How likely each token was, and what else was.
+fn likelihoods(tokens: &[TokenId], logprobs: &[Logprobs], text: &Text) -> Value {
+    let one = |token: TokenId, logprob: f64| {
+        let spelling = String::from_utf8_lossy(text.tokenizer.bytes(token));
+        json!({ "id": token.0, "token": spelling, "logprob": logprob })
+    };
+    let all = |(token, logprobs): (&TokenId, &Logprobs)| {
+        let mut object = one(*token, logprobs.token);
+        let top = logprobs.top.iter().map(|(token, logprob)| one(*token, *logprob));
+        object["top_logprobs"] = top.collect();
+        object
+    };
+    tokens.iter().zip(logprobs).map(all).collect()
 }
 
 /// Tokens per second; zero where nothing was timed.

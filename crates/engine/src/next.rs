@@ -38,8 +38,8 @@ impl NextToken {
         }
     }
 
-    /// What a row must bring back for a choice. What is left to choose from never gets more, so a
-    /// row asked for now serves later choices too.
+    /// What a row must bring back for a choice. What may be chosen from only ever grows as a text
+    /// goes on, so a row also serves the choices after the next.
     pub(crate) fn want(&self) -> Want {
         let whole = self.logprobs.is_some() || self.grammar.is_some() || self.needed > 0;
         match self.sampling.reach() {

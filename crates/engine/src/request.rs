@@ -11,6 +11,8 @@ use crate::{BadSampling, Logprobs, Sampling};
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct RequestId(pub u64);
 
+/// Most alternatives to a token that are reported.
+const MOST_ALTERNATIVES: usize = 1024;
 /// The most texts that one request may ask for.
 const MOST_SAMPLES: u32 = 128;
 
@@ -103,6 +105,13 @@ impl Request {
         if let Some((setting, _)) = given {
             return Err(Refused::NoText { setting });
         }
+        for (setting, asked) in
+            [("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)]
+        {
+            if let Some(asked) = asked.filter(|asked| *asked > MOST_ALTERNATIVES) {
+                return Err(Refused::Alternatives { setting, asked, most: MOST_ALTERNATIVES });
+            }
+        }
         if !(1..=MOST_SAMPLES).contains(&self.samples) {
             return Err(Refused::Samples { samples: self.samples, most: MOST_SAMPLES });
         }
@@ -163,6 +172,16 @@ pub enum Refused {
         min: u32,
         /// The most.
         max: u32,
+    },
+    /// More alternatives are asked for than anyone reads.
+    #[error("`{setting}` asks for {asked} alternatives: give at most {most}")]
+    Alternatives {
+        /// Which setting.
+        setting: &'static str,
+        /// How many it asks for.
+        asked: usize,
+        /// How many may be asked for.
+        most: usize,
     },
     /// An embedding has no text for this setting to apply to.
     #[error("an embedding has no text, so `{setting}` means nothing: leave it out")]

@@ -56,7 +56,7 @@ impl Subject {
         let own = (0..5 + 7 * which as u32).map(|i| TokenId(500 + (i * 37 + which as u32) % 6000));
         let prompt = shared.chain(own).collect();
         let mut request = Request::new(RequestId(id), prompt);
-        request.max_tokens = Some(4 + 3 * (which as u32 % 5));
+        request.max_tokens = Some(6 + 4 * (which as u32 % 5));
         request.sampling = Sampling {
             temperature: self.temperature,
             seed: which as u64,
@@ -148,12 +148,12 @@ impl Oracle {
 fn play(subject: &mut Subject, seed: u64) -> Stats {
     let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     rng.bits();
-    let slots = 1 + rng.below(4);
+    let slots = 1 + rng.below(2);
     let burst = 8 + rng.below(60);
     let limits =
         Limits { slots, context: CONTEXT, burst, step: slots + rng.below(90), waiting: 20 };
     let swap = if rng.below(2) == 0 { Swap::Save } else { Swap::Recompute };
-    let policy: Box<dyn Policy> = match rng.below(3) {
+    let policy: Box<dyn Policy> = match rng.below(4) {
         0 => Box::new(FirstCome),
         1 => Box::new(ShortestPrompt),
         _ => Box::new(Preemptive { most: 2, swap }),
@@ -184,7 +184,7 @@ fn play(subject: &mut Subject, seed: u64) -> Stats {
     let (mut coming, mut cancelled) = (asked.iter(), Vec::new());
     let mut told = HashMap::new();
     loop {
-        if rng.below(3) == 0
+        if rng.below(2) == 0
             && let Some((_, request)) = coming.next()
         {
             scheduler.submit(request.clone()).expect("there is room to wait");

@@ -42,35 +42,32 @@ pub(crate) fn to_lark(text: &str) -> Result<String, BadGbnf> {
     Ok(format!("start: {}\n{}{}", symbol("root", &loops), lark.rules, lark.terminals))
 }
 
-/// The rules that lead to themselves, or to one that does.
+/// The rules that lead to themselves, or to one that does: what is left when rules that name none
+/// but rules already taken away are taken away.
 fn looping(rules: &Rules) -> BTreeSet<&str> {
-    let direct = |name: &str| {
-        let mut named = BTreeSet::new();
-        rules[name].for_each_name(&mut |name| {
-            named.insert(name);
+    let mut named: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut users: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (name, body) in rules {
+        let names = named.entry(name).or_default();
+        body.for_each_name(&mut |part| {
+            if names.insert(part) {
+                users.entry(part).or_default().push(name);
+            }
         });
-        named
-    };
-    let returns = |name: &str| {
-        let mut seen = BTreeSet::new();
-        let mut open: Vec<_> = direct(name).into_iter().collect();
-        while let Some(next) = open.pop() {
-            if seen.insert(next) {
-                open.extend(direct(next));
+    }
+    let mut open: Vec<&str> =
+        named.iter().filter(|(_, names)| names.is_empty()).map(|(name, _)| *name).collect();
+    while let Some(done) = open.pop() {
+        named.remove(done);
+        for user in users.remove(done).unwrap_or_default() {
+            let names = named.get_mut(user).expect("it names a rule that was left");
+            names.remove(done);
+            if names.is_empty() {
+                open.push(user);
             }
         }
-        seen.contains(name)
-    };
-    let mut loops: BTreeSet<&str> =
-        rules.keys().map(String::as_str).filter(|name| returns(name)).collect();
-    loop {
-        let leads = |name: &&str| !loops.contains(name) && !direct(name).is_disjoint(&loops);
-        let more: Vec<_> = rules.keys().map(String::as_str).filter(leads).collect();
-        if more.is_empty() {
-            return loops;
-        }
-        loops.extend(more);
     }
+    named.into_keys().collect()
 }
 
 /// Lark tells terminals from rules by the case of their names.

@@ -3,6 +3,7 @@
 //! Whatever cannot be enforced is refused: a text that was asked to conform conforms.
 
 use std::sync::Arc;
+use std::thread;
 
 use lapidary_core::{TokenId, TokenSet};
 use llguidance::api::TopLevelGrammar;
@@ -76,6 +77,17 @@ pub enum GrammarError {
     /// The grammar is none.
     #[error(transparent)]
     Gbnf(#[from] BadGbnf),
+    /// Longer than anyone should follow.
+    #[error("a grammar has {bytes} bytes, and may have {most}; say it shorter")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+        /// The most it may have.
+        most: usize,
+    },
+    /// The system gave no thread to compile in.
+    #[error("no thread to read the grammar in: {0}")]
+    NoThread(String),
     /// A thought was said to be open, but the vocabulary knows no thoughts.
     #[error("the model's vocabulary has no token that closes a thought, so no thought can be open")]
     NoThoughts,
@@ -90,6 +102,11 @@ pub struct Grammars {
     channel: Option<(TokenId, TokenId)>,
 }
 
+/// The longest grammar, in bytes.
+const LONGEST: usize = 256 << 10;
+/// Stack to compile in, in bytes: chains of references that fill [`LONGEST`] are tested with it. Only
+/// what is used becomes memory.
+const DEEP: usize = 512 << 20;
 /// What opens a thought.
 const OPEN: &str = "<|channel>";
 /// What closes it.
@@ -125,6 +142,7 @@ impl Grammars {
     /// # Errors
     /// [`GrammarError`], naming what cannot be enforced.
     pub fn compile(&self, rules: Rules<'_>, thinking: Thinking) -> Result<Guide, GrammarError> {
+        check_length(rules)?;
         let grammar = match rules {
             Rules::JsonObject => schema(&json!({ "type": "object" }))?,
             Rules::JsonSchema(value) => schema(value)?,
@@ -132,7 +150,7 @@ impl Grammars {
             Rules::Lark(lark) => TopLevelGrammar::from_lark(lark.to_owned()),
             Rules::Gbnf(text) => TopLevelGrammar::from_lark(gbnf::to_lark(text)?),
         };
-        let parser = self.factory.create_parser(grammar);
+        let parser = on_a_deep_stack(|| self.factory.create_parser(grammar))?;
         let parser = parser.map_err(|error| refusal(rules, &error.to_string()))?;
         let matcher = Matcher::new(Ok(parser));
         let marks = match (thinking, self.channel) {
@@ -142,6 +160,25 @@ impl Grammars {
         };
         Ok(Guide::new(matcher, marks, thinking))
     }
+}
+
+fn check_length(rules: Rules<'_>) -> Result<(), GrammarError> {
+    let bytes = match rules {
+        Rules::JsonObject => 0,
+        Rules::JsonSchema(value) => value.to_string().len(),
+        Rules::Regex(text) | Rules::Lark(text) | Rules::Gbnf(text) => text.len(),
+    };
+    if bytes > LONGEST { Err(GrammarError::TooLong { bytes, most: LONGEST }) } else { Ok(()) }
+}
+
+/// Compiling goes as deep as references follow each other, and a stack that ends ends the process.
+/// Following a compiled grammar does not.
+fn on_a_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, GrammarError> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().stack_size(DEEP).spawn_scoped(scope, work);
+        let thread = thread.map_err(|e| GrammarError::NoThread(e.to_string()))?;
+        thread.join().map_err(|_| GrammarError::NoThread("the compiler panicked".to_owned()))
+    })
 }
 
 /// A token as the grammar sees it. Special tokens cannot be spelled: no text has the marker, so
@@ -177,10 +214,10 @@ fn schema(value: &Value) -> Result<TopLevelGrammar, GrammarError> {
 
 /// The library's words for what it refuses, cut to the first line and to a bearable length.
 fn refusal(rules: Rules<'_>, error: &str) -> GrammarError {
-    const LONGEST: usize = 300;
+    const MOST: usize = 300;
     let mut line = TextStream::default();
     let first = error.lines().next().unwrap_or(error);
-    let reason = line.push(&first.as_bytes()[..first.len().min(LONGEST)]);
+    let reason = line.push(&first.as_bytes()[..first.len().min(MOST)]);
     match rules {
         Rules::JsonObject | Rules::JsonSchema(_) => GrammarError::Schema { reason },
         Rules::Regex(_) => GrammarError::Regex { reason },

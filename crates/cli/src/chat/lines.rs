@@ -11,7 +11,7 @@ const QUOTES: &str = "\"\"\"";
 /// Where lines come from.
 pub(super) enum Lines {
     /// From a person, with an editor.
-    Typed(Editor),
+    Typed(Box<Editor>),
     /// From standard input.
     Piped(std::io::StdinLock<'static>),
 }

@@ -51,7 +51,7 @@ impl<W: Write> Screen<W> {
         self.write("\n")
     }
 
-    /// Nothing more is said for now.
+    /// Nothing more is said until something new begins.
     pub(super) fn end(&mut self) -> Result<(), Failure> {
         self.end_line()?;
         if self.voice == Voice::Thought {

@@ -1,5 +1,6 @@
 //! The real binary, as a person types it.
 
+mod asking;
 mod chat;
 mod command_line;
 mod doctor;

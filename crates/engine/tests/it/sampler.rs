@@ -286,7 +286,7 @@ fn presence_counts_once_and_frequency_each_time() {
     let tokens = [0, 1, 1, 1].map(TokenId);
     let choice = |sampling: Sampling| sampling.pick(&tokens, &[2.0, 2.9, 1.5]).unwrap().0;
     let presence = |presence_penalty| Sampling { presence_penalty, ..Sampling::default() };
-    assert_eq!(choice(presence(0.3)), 1);
+    assert_eq!(choice(presence(1.0)), 1, "2.9 - 1 is above 1.5");
     assert_eq!(choice(presence(1.5)), 2, "2.9 - 1.5 and 2 - 1.5 are below 1.5");
     let frequency = |frequency_penalty| Sampling { frequency_penalty, ..Sampling::default() };
     assert_eq!(choice(frequency(0.46)), 0, "2.9 - 3 × 0.46 is below 2 - 0.46");

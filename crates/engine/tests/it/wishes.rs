@@ -425,6 +425,10 @@ fn contradictory_wishes_are_refused_by_name() {
     assert_eq!(refused(scored), no_text("prompt_logprobs"));
     let guided = Request { grammar: Some(Arc::new(Alternating::new(3))), ..vector() };
     assert_eq!(refused(guided), no_text("grammar"));
+    let many = |setting| Refused::Alternatives { setting, asked: 1025, most: 1024 };
+    assert_eq!(refused(Request { logprobs: Some(1025), ..request() }), many("logprobs"));
+    let scored = Request { prompt_logprobs: Some(1025), ..request() };
+    assert_eq!(refused(scored), many("prompt_logprobs"));
     let long = Request { prompt: vec![TokenId(0); 41], ..vector() };
     assert_eq!(refused(long), Refused::PromptTooLong { tokens: 41, context: 40 });
 }

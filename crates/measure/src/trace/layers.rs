@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 
 use lapidary_core::{Backend, Batch, LayerId};
 use lapidary_model::Hooks;
@@ -11,7 +10,7 @@ use thiserror::Error;
 
 use super::Log;
 
-/// One row after one layer. Displays as, and parses from, one line of a dump:
+/// One row after one layer. Displays as one line of a dump:
 /// `step slot position layer checksum rms`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerRow {
@@ -51,26 +50,25 @@ pub struct Difference {
 impl fmt::Display for LayerRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { step, slot, pos, checksum, rms, .. } = self;
-        let layer = self.layer.map_or("embedding".to_owned(), |layer| layer.to_string());
+        let layer = self.layer.map_or_else(|| "embedding".to_owned(), |layer| layer.to_string());
         write!(f, "{step} {slot} {pos} {layer} {checksum:016x} {rms:e}")
     }
 }
 
-impl FromStr for LayerRow {
-    type Err = ();
-
-    fn from_str(line: &str) -> Result<Self, ()> {
+impl LayerRow {
+    /// Reads one line of a dump.
+    fn parse(line: &str) -> Option<Self> {
         let parts: Vec<_> = line.split(' ').collect();
-        let &[step, slot, pos, layer, checksum, rms] = parts.as_slice() else { return Err(()) };
-        let layer = if layer == "embedding" { None } else { Some(number(layer)?) };
-        let checksum = u64::from_str_radix(checksum, 16).map_err(|_| ())?;
-        let (step, slot, pos, rms) = (number(step)?, number(slot)?, number(pos)?, number(rms)?);
-        Ok(Self { step, slot, pos, layer, checksum, rms })
+        let &[step, slot, pos, layer, checksum, rms] = parts.as_slice() else { return None };
+        Some(Self {
+            step: step.parse().ok()?,
+            slot: slot.parse().ok()?,
+            pos: pos.parse().ok()?,
+            layer: if layer == "embedding" { None } else { Some(layer.parse().ok()?) },
+            checksum: u64::from_str_radix(checksum, 16).ok()?,
+            rms: rms.parse().ok()?,
+        })
     }
-}
-
-fn number<T: FromStr>(text: &str) -> Result<T, ()> {
-    text.parse().map_err(|_| ())
 }
 
 /// Reads a dump.
@@ -79,24 +77,32 @@ fn number<T: FromStr>(text: &str) -> Result<T, ()> {
 /// The first line that is no row.
 pub fn read_layer_rows(text: &str) -> Result<Vec<LayerRow>, BadLayerRow> {
     let read = |(i, line): (usize, &str)| {
-        line.parse()
-            .map_err(|()| BadLayerRow { line: i + 1, text: line.chars().take(80).collect() })
+        let bad = || BadLayerRow { line: i + 1, text: line.chars().take(80).collect() };
+        LayerRow::parse(line).ok_or_else(bad)
     };
     text.lines().enumerate().map(read).collect()
 }
 
 /// Compares what two runs computed for the same positions of the same slots. Where a run computed a
-/// position more than once (a rejected guess, a prompt read again), its last row counts. Positions
-/// that only one run has are passed over.
+/// position more than once (guesses that came to nothing, a prompt read again), it agrees if any of
+/// its rows does. Positions that only one run has are passed over.
 pub fn first_difference(left: &[LayerRow], right: &[LayerRow]) -> Option<Difference> {
-    let by_place = |rows: &[LayerRow]| -> BTreeMap<_, _> {
-        rows.iter().map(|row| ((row.pos, row.slot, row.layer), *row)).collect()
-    };
     let right = by_place(right);
     by_place(left).into_iter().find_map(|(place, left)| {
-        let right = *right.get(&place)?;
-        (left.checksum != right.checksum).then_some(Difference { left, right })
+        let right = right.get(&place)?;
+        let agree = left.iter().any(|l| right.iter().any(|r| l.checksum == r.checksum));
+        let last = |rows: &[LayerRow]| rows.last().copied();
+        (!agree).then_some(Difference { left: last(&left)?, right: last(right)? })
     })
+}
+
+/// Rows by position, slot and layer, in this order of precedence.
+fn by_place(rows: &[LayerRow]) -> BTreeMap<(u32, u32, Option<u32>), Vec<LayerRow>> {
+    let mut places = BTreeMap::<_, Vec<_>>::new();
+    for row in rows {
+        places.entry((row.pos, row.slot, row.layer)).or_default().push(*row);
+    }
+    places
 }
 
 /// Tells a log which layer is at work, and keeps a row per layer if the log wants that.

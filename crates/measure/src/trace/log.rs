@@ -107,8 +107,10 @@ impl Log {
     pub(super) fn look(&self, op: &str, values: &[f32]) {
         let inner = &mut *self.0.borrow_mut();
         let Some(value) = values.iter().find(|value| !value.is_finite()) else { return };
-        let place =
-            inner.layer.map_or("outside the layers".to_owned(), |l| format!("in layer {l}"));
+        let place = match inner.layer {
+            Some(layer) => format!("in layer {layer}"),
+            None => "outside the layers".to_owned(),
+        };
         let step = inner.step;
         inner.fault.get_or_insert_with(|| format!("{op} {place} gave {value} in step {step}"));
     }

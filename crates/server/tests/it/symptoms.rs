@@ -193,7 +193,7 @@ fn every_call_delta_carries_its_id_type_and_name() {
     ];
     let texts: Vec<_> = list.iter().map(String::as_str).collect();
     let server = replies(&texts).start();
-    for i in 0..texts.len() {
+    for (i, text) in texts.iter().enumerate() {
         let streamed = server.chat_streamed(&question(&format!("question {i}.")));
         let calls = streamed["calls"].as_array().unwrap();
         for (place, call) in calls.iter().enumerate() {
@@ -205,7 +205,7 @@ fn every_call_delta_carries_its_id_type_and_name() {
         }
         let mut ids: Vec<_> = calls.iter().map(|call| call["id"].as_str().unwrap()).collect();
         ids.dedup();
-        assert_eq!(ids.len(), texts[i].matches("call:").count(), "ids differ");
+        assert_eq!(ids.len(), text.matches("call:").count(), "ids differ");
     }
 }
 

@@ -1,5 +1,7 @@
 //! Grammars: whatever a model chooses among the tokens that are allowed, the text conforms.
 
+use std::time::{Duration, Instant};
+
 use lapidary_core::{Constraint, Next, TokenId};
 use lapidary_text::{Control, GrammarError, Grammars, Guide, Rules, Thinking, Tokenizer};
 use serde_json::{Value, json};
@@ -52,10 +54,11 @@ impl Bench {
             }
             assert!(!choices.is_empty(), "stuck after {:?}", self.tokenizer.decode(&text));
             let closes = |token: &&TokenId| {
-                self.tokenizer.bytes(**token).first().is_some_and(|byte| b"\"}])".contains(byte))
+                let bytes = self.tokenizer.bytes(**token);
+                bytes == b"<channel|>" || bytes.first().is_some_and(|byte| b"\"}])".contains(byte))
             };
             let hasty = if step > 25 { choices.iter().find(closes) } else { None };
-            let token = *hasty.unwrap_or(&choices[noise.below(choices.len())]);
+            let token = *hasty.unwrap_or_else(|| &choices[noise.below(choices.len())]);
             guide.advance(token).expect("what is allowed can be taken");
             text.push(token);
         }
@@ -347,6 +350,18 @@ fn llama_cpp_grammars_hold() {
     }
 }
 
+/// The limit that docs/generation.md names: between rules that lead back to themselves, what can be
+/// read as one expression is.
+#[test]
+fn a_recursive_grammar_takes_expressions_for_as_long_as_they_go_on() {
+    let bench = Bench::new();
+    let gbnf = "root ::= \"ab\" | \"a\" rest\nrest ::= \"b\" root | \"h\"\n";
+    assert!(bench.takes(Rules::Gbnf(gbnf), "ab") && bench.takes(Rules::Gbnf(gbnf), "ah"));
+    assert!(!bench.takes(Rules::Gbnf(gbnf), "abab"), "`ab` was the whole of it");
+    let joined = "root ::= [a-z]* \"b\" (\"(\" root \")\")?";
+    assert!(bench.takes(Rules::Gbnf(joined), "abb(b)") && !bench.takes(Rules::Gbnf(joined), "a"));
+}
+
 #[test]
 fn broken_llama_cpp_grammars_are_refused_with_the_line() {
     let bench = Bench::new();
@@ -372,6 +387,64 @@ fn broken_llama_cpp_grammars_are_refused_with_the_line() {
     }
 }
 
+/// Whatever is asked, an answer or a refusal comes soon, and no stack ends: a chain of 300 references
+/// was enough to end the process.
+#[test]
+fn hostile_rules_are_compiled_or_refused_in_bounded_time() {
+    let lines = |first: &str, line: &dyn Fn(usize) -> String, n: usize, last: &str| {
+        format!("{first}\n{}{last}\n", (0..n).map(line).collect::<String>())
+    };
+    let chain =
+        lines("root ::= r0", &|i| format!("r{i} ::= r{} \"a\"\n", i + 1), 9_000, "r9000 ::= \"b\"");
+    let doubling =
+        lines("root ::= r0", &|i| format!("r{i} ::= r{0} r{0}\n", i + 1), 60, "r60 ::= \"b\"");
+    let lark = lines("start: r0", &|i| format!("r{i}: r{} \"a\"\n", i + 1), 9_000, "r9000: \"b\"");
+    let terminals =
+        lines("start: T0", &|i| format!("T{i}: T{} | \"a\"\n", i + 1), 9_000, "T9000: \"b\"");
+    let definitions = |n: usize, definition: &dyn Fn(Value) -> Value| {
+        let next = |i| definition(json!({ "$ref": format!("#/$defs/d{}", i + 1) }));
+        let mut all: serde_json::Map<_, _> = (0..n).map(|i| (format!("d{i}"), next(i))).collect();
+        all.insert(format!("d{n}"), json!({ "type": "null" }));
+        json!({ "$ref": "#/$defs/d0", "$defs": all })
+    };
+    let references = definitions(7_000, &|next| next);
+    let lists = definitions(4_000, &|next| json!({ "type": "array", "items": next }));
+    let words: Vec<_> = (0..4_000).map(|i| format!("word{i}")).collect();
+    let words = json!({ "enum": words });
+    let counted = json!({ "type": "string", "minLength": 100_000, "maxLength": 1_000_000 });
+    let hostile = [
+        Rules::Gbnf(&chain),
+        Rules::Gbnf(&doubling),
+        Rules::Gbnf("root ::= ((((\"a\"{2000}){2000}){2000}){2000}){2000}"),
+        Rules::Lark(&lark),
+        Rules::Lark(&terminals),
+        Rules::Regex("((a{1000}){1000}){1000}"),
+        Rules::Regex("(a|aa)+(b|bb)+(a?){500}c{500}"),
+        Rules::Regex(r"(?:[\s\S]{0,500}x){0,500}"),
+        Rules::JsonSchema(&references),
+        Rules::JsonSchema(&lists),
+        Rules::JsonSchema(&words),
+        Rules::JsonSchema(&counted),
+    ];
+    let bench = Bench::new();
+    for rules in hostile {
+        let began = Instant::now();
+        let compiled = bench.grammars.compile(rules, Thinking::Never);
+        assert!(!matches!(compiled, Err(GrammarError::TooLong { .. })), "it is to be tried");
+        if let Ok(mut guide) = compiled {
+            for _ in 0..3 {
+                let Ok(next) = guide.next() else { break };
+                let Some(token) = bench.choices(&next).pop() else { break };
+                guide.advance(token).unwrap();
+            }
+        }
+        let (text, took) = (format!("{rules:?}"), began.elapsed());
+        assert!(took < Duration::from_secs(20), "{took:?}: {}", &text[..text.len().min(80)]);
+    }
+    let long = format!("root ::= \"{}\"", "a".repeat(300_000));
+    assert!(bench.refusal(Rules::Gbnf(&long)).contains("262144"), "and what is longer is not");
+}
+
 /// ollama #15416, vllm #50938: fenced or unconstrained text around a thought.
 #[test]
 fn a_thought_comes_first_and_the_grammar_after_it() {
@@ -386,6 +459,13 @@ fn a_thought_comes_first_and_the_grammar_after_it() {
     assert!(next.tokens.contains(open) && !next.tokens.contains(close) && !next.end);
     assert!(!next.tokens.contains(spell("h")[0]), "nothing comes before thought and text");
     guide.follow(&[open]).unwrap();
+    for thought in ["", "the", "```json\n{\"a\":1}\n```", "{", "no } JSON\n\n", "é→\u{1f642}"] {
+        let mut other = guide.fork();
+        for token in [&spell(thought)[..], &[close], &spell("{}")].concat() {
+            other.advance(token).unwrap();
+        }
+        assert!(other.next().unwrap().end, "{thought}");
+    }
     guide.follow(&spell("the {\"a\"\n\nbut } no\n```json\n")).unwrap();
     let next = guide.next().unwrap();
     assert!(next.tokens.contains(close) && !next.tokens.contains(open) && !next.end);
@@ -411,6 +491,47 @@ fn a_thought_comes_first_and_the_grammar_after_it() {
 
     let mut never = compile(Thinking::Never);
     assert!(!never.next().unwrap().tokens.contains(open) && never.advance(open).is_err());
+}
+
+/// ollama #15260: with thinking off, the format was dropped in silence. Nothing but a thought, whole
+/// and first, is ever outside the rules.
+#[test]
+fn rules_hold_with_thinking_off_and_on() {
+    let bench = Bench::new();
+    let schema = json!({ "type": "array", "items": { "enum": ["a", "b"] }, "maxItems": 2 });
+    let is_json = |text: &str| serde_json::from_str::<Value>(text).is_ok();
+    let is_array = |text: &str| is_json(text) && text.starts_with('[') && !text.contains('h');
+    let is_object = |text: &str| is_json(text) && text.starts_with('{');
+    let is_word = |text: &str| text == "the" || text == "he";
+    type Reads<'a> = &'a dyn Fn(&str) -> bool;
+    let rules: [(Rules<'_>, Reads<'_>); 5] = [
+        (Rules::JsonObject, &is_object),
+        (Rules::JsonSchema(&schema), &is_array),
+        (Rules::Regex("t?he"), &is_word),
+        (Rules::Lark("start: \"the\" | \"he\""), &is_word),
+        (Rules::Gbnf("root ::= \"t\"? \"he\""), &is_word),
+    ];
+    let mut thoughts = 0;
+    for (rules, judge) in rules {
+        for thinking in [Thinking::Never, Thinking::First, Thinking::Open] {
+            let guide = bench.grammars.compile(rules, thinking).unwrap();
+            for seed in 0..30 {
+                let reply = bench.ramble(&guide, seed);
+                let begun = if thinking == Thinking::Open { "<|channel>" } else { "" };
+                let whole = format!("{begun}{reply}");
+                let text = match whole.strip_prefix("<|channel>") {
+                    Some(thought) => {
+                        thoughts += 1;
+                        thought.split_once("<channel|>").expect("the thought is closed").1
+                    }
+                    None => &whole,
+                };
+                assert!(judge(text), "{rules:?}, {thinking:?}: {reply:?}");
+                assert!(thinking != Thinking::Never || !reply.contains("<|channel>"));
+            }
+        }
+    }
+    assert!(thoughts > 150, "there were {thoughts}");
 }
 
 /// llama.cpp #23990: a schema and the beginning of an answer could not go together.
@@ -450,7 +571,9 @@ fn a_guide_depends_on_the_text_alone() {
         let mut other = guide.fork();
         assert_eq!(other.next().unwrap(), next);
         let elsewhere = bench.choices(&next).into_iter().find(|choice| *choice != token);
-        elsewhere.map(|choice| other.advance(choice).unwrap());
+        if let Some(choice) = elsewhere {
+            other.advance(choice).unwrap();
+        }
         let refused = (0..bench.tokenizer.len() as u32).map(TokenId);
         let refused = refused.filter(|token| !next.tokens.contains(*token)).take(5);
         refused.for_each(|token| assert!(guide.fork().advance(token).is_err(), "{token:?}"));
