@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod contract;
 mod fetch;
 mod fuzz;
 
@@ -15,8 +16,13 @@ struct Task {
     run: fn() -> anyhow::Result<()>,
 }
 
-const TASKS: [Task; 3] = [
+const TASKS: [Task; 4] = [
     Task { name: "check", description: "everything that a change must pass", run: check::check },
+    Task {
+        name: "contract",
+        description: "the official clients of OpenAI and Anthropic against a real server",
+        run: contract::contract,
+    },
     Task {
         name: "fetch",
         description: "bring the models that tests use and that may not be committed",

@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Talk with a model, turn by turn; `/help` lists what can be typed.
     Chat(Box<ChatArgs>),
+    /// Serve an OpenAI-compatible API, and a chat page at `/`.
+    Serve(Box<crate::serve::ServeArgs>),
     /// Show how a text is cut into tokens.
     Tokenize(TokenizeArgs),
     /// Show what a model file holds and how much memory it takes.

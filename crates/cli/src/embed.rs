@@ -8,7 +8,7 @@ use lapidary_text::Control;
 use serde_json::{Value, json};
 
 use crate::args::{DeviceArgs, EmbedArgs, EngineArgs, PoolingName};
-use crate::engine::start_for;
+use crate::engine::{Seats, start_for};
 use crate::failure::Failure;
 use crate::model::{Text, find};
 use crate::run::standard_input;
@@ -26,8 +26,8 @@ pub(crate) fn embed(args: &EmbedArgs) -> Result<u8, Failure> {
     // No more context is reserved than the longest text takes.
     let ctx = args.device.ctx.unwrap_or_else(|| longest.max(2) as u32);
     let device = DeviceArgs { ctx: Some(ctx), ..args.device.clone() };
-    let running =
-        start_for(source, &device, &EngineArgs::default(), prompts.len().clamp(1, SLOTS))?;
+    let seats = Seats { slots: prompts.len().clamp(1, SLOTS), waiting: 1 };
+    let running = start_for(source, &device, &EngineArgs::default(), seats)?;
     let pooling = match args.pooling {
         PoolingName::Mean => Pooling::Mean,
         PoolingName::Last => Pooling::Last,

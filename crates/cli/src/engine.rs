@@ -70,6 +70,15 @@ pub(crate) fn check_layers(kv: &KvSpec, config: &Config) -> Result<(), Failure> 
     }
 }
 
+/// For how many requests an engine has room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seats {
+    /// Sequences that run at once.
+    pub(crate) slots: usize,
+    /// Requests that may wait for a slot.
+    pub(crate) waiting: usize,
+}
+
 /// How much a cache for one sequence of this context holds.
 pub(crate) fn extent(context: u32) -> Extent {
     Extent { slots: 1, context, burst: context.min(STEP_ROWS as u32) }
@@ -98,24 +107,27 @@ pub(crate) fn start(
     args: &DeviceArgs,
     options: &EngineArgs,
 ) -> Result<Running, Failure> {
-    start_for(source, args, options, 1)
+    start_for(source, args, options, Seats { slots: 1, waiting: 1 })
 }
 
-/// Loads the model and starts an engine for several sequences at once.
+/// Loads the model and starts an engine for several sequences.
 pub(crate) fn start_for(
     source: Source,
     args: &DeviceArgs,
     options: &EngineArgs,
-    slots: usize,
+    seats: Seats,
 ) -> Result<Running, Failure> {
     options.draft.check()?;
     let config = model::config(&source)?;
     check_layers(&args.kv, &config)?;
-    let extent = Extent { slots, ..extent(context(args.ctx, &config)?) };
+    let extent = Extent { slots: seats.slots, ..extent(context(args.ctx, &config)?) };
     memory::check(&source, &config, args, extent)?;
-    let kv_bytes = KvBytes::per_slot(&extent, stored_layers(&config, &args.kv));
-    let (kv, options) = (args.kv.clone(), options.clone());
-    let (engine, device, watched) = run_on(args, Start { source, kv, options, extent })?;
+    let per_slot = KvBytes::per_slot(&extent, stored_layers(&config, &args.kv));
+    let all = |bytes| bytes * seats.slots as u64;
+    let kv_bytes = KvBytes { global: all(per_slot.global), sliding: all(per_slot.sliding) };
+    let (kv, options, waiting) = (args.kv.clone(), options.clone(), seats.waiting);
+    let work = Start { source, kv, options, extent, waiting };
+    let (engine, device, watched) = run_on(args, work)?;
     Ok(Running { engine, kv_bytes, device, context: extent.context, watched })
 }
 
@@ -125,6 +137,7 @@ struct Start {
     kv: KvSpec,
     options: EngineArgs,
     extent: Extent,
+    waiting: usize,
 }
 
 impl Work for Start {
@@ -202,7 +215,8 @@ impl Start {
         let cache = cache(&ops, &model, &self.kv, self.extent)?;
         let target = Config { vocab: model.vocab, ..model::config(&self.source)? };
         let drafter = draft.drafter(&ops, &target, self.extent)?;
-        let scheduler = Scheduler::new(limits(self.extent), Box::new(FirstCome));
+        let limits = Limits { waiting: self.waiting, ..limits(self.extent) };
+        let scheduler = Scheduler::new(limits, Box::new(FirstCome));
         let scheduler = scheduler.map_err(|e| Failure::work("engine_not_started", e))?;
         let scheduler = scheduler.drafting(draft.drafting(), drafter.wants_hidden());
         Ok(Parts {

@@ -25,6 +25,7 @@ mod rules;
 mod run;
 mod sampling;
 mod search;
+mod serve;
 mod tokenize;
 mod trace;
 mod usage;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     let (outcome, json) = match &typed.command {
         Command::Run(args) => (run::run(args), args.json),
         Command::Chat(args) => (chat::chat(args), false),
+        Command::Serve(args) => (serve::serve(args), false),
         Command::Tokenize(args) => (tokenize::tokenize(args), args.json),
         Command::Info(args) => (info::info(args), args.json),
         Command::Eval(args) => (eval::eval(args), args.json),

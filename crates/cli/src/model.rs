@@ -69,16 +69,26 @@ impl Text {
     /// The chat template. Says so on standard error where the model brings none and its family's
     /// is used.
     pub(crate) fn template(&self) -> Result<&ChatTemplate, Failure> {
-        if self.template_assumed {
-            eprintln!(
-                "note: the model brings no chat template; the published one of Gemma 3 is used"
-            );
-        }
+        self.say_if_assumed();
         self.template.as_ref().ok_or_else(|| {
             let message = "the model has no chat template; give one with --chat-template, or use \
                 `run --raw` to continue a prompt as it is";
             Failure::work("no_template", message)
         })
+    }
+
+    /// The chat template, if there is one.
+    pub(crate) fn take_template(&mut self) -> Option<ChatTemplate> {
+        self.say_if_assumed();
+        self.template.take()
+    }
+
+    fn say_if_assumed(&self) {
+        if self.template_assumed {
+            eprintln!(
+                "note: the model brings no chat template; the published one of Gemma 3 is used"
+            );
+        }
     }
 }
 

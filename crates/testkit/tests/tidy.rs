@@ -49,6 +49,25 @@ const CRATES: &[Crate] = &[
         theirs: &["serde_json", "thiserror"],
     },
     Crate {
+        name: "server",
+        ours: &["core", "engine", "text"],
+        theirs: &[
+            "axum",
+            "futures-core",
+            "prometheus-client",
+            "rustls",
+            "serde",
+            "serde_json",
+            "sha2",
+            "thiserror",
+            "tokio",
+            "tokio-rustls",
+            "tower-http",
+            "tracing",
+            "utoipa",
+        ],
+    },
+    Crate {
         name: "cli",
         ours: &[
             "backend-cpu",
@@ -60,9 +79,10 @@ const CRATES: &[Crate] = &[
             "format",
             "measure",
             "model",
+            "server",
             "text",
         ],
-        theirs: &["clap", "ctrlc", "indicatif", "reedline", "serde_json"],
+        theirs: &["clap", "ctrlc", "indicatif", "reedline", "serde_json", "tracing-subscriber"],
     },
     Crate {
         name: "testkit",

@@ -5,7 +5,7 @@ use lapidary_core::{Constraint, TokenId, Value};
 
 use crate::TokenizerError;
 use crate::{ChatTemplate, Control, Conversation, Message, Part, Role, Specials, Tokenizer};
-use crate::{Content, Grammars, MediaKind, Rules, Thinking, ToolCall};
+use crate::{Content, Grammars, MediaKind, ReplyStream, Rules, Thinking, ToolCall, normalise};
 
 /// Reads `data` as a `tokenizer.json` and uses what comes of it.
 pub fn tokenizer_json(data: &[u8]) -> bool {
@@ -60,6 +60,30 @@ pub fn grammar(grammars: &Grammars, data: &[u8]) {
             };
             guide.advance(token).expect("what is allowed can be taken");
         }
+    }
+}
+
+/// Takes `data`, a token a byte, apart as a reply to a prompt of its own first bytes.
+pub fn reply(tokenizer: &Tokenizer, data: &[u8]) {
+    let tokens: Vec<_> = data.iter().map(|byte| TokenId(u32::from(*byte))).collect();
+    let (prompt, reply) = tokens.split_at(tokens.len() / 4);
+    let mut stream = ReplyStream::after(prompt, tokenizer);
+    let mut counted = 0;
+    for token in reply {
+        counted += stream.push(*token, tokenizer).iter().map(|piece| piece.tokens).sum::<usize>();
+    }
+    counted += stream.finish(tokenizer).iter().map(|piece| piece.tokens).sum::<usize>();
+    assert_eq!(counted, reply.len(), "every token is counted once");
+}
+
+/// Reads `data` as messages of a client, puts them right and renders them.
+pub fn messages(template: &ChatTemplate, data: &[u8]) {
+    let Ok(value) = serde_json::from_slice(data) else { return };
+    let Ok(messages) = Message::list_from_json(&value) else { return };
+    let mut chat = Conversation::new(messages);
+    normalise(&mut chat);
+    if let Ok(prompt) = template.render(&chat) {
+        assert!(!prompt.text().contains('\u{fdd0}'), "marks stay inside");
     }
 }
 

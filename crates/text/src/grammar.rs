@@ -113,7 +113,7 @@ const OPEN: &str = "<|channel>";
 const CLOSE: &str = "<channel|>";
 /// White space between the parts of JSON: at most a space, or a newline and an indent. Without a
 /// bound a model can go on with it for ever.
-const WHITE_SPACE: &str = r" |\n[ \t]{0,20}";
+pub(crate) const WHITE_SPACE: &str = r" |\n[ \t]{0,20}";
 
 impl Grammars {
     /// Reads the vocabulary, which takes a while if it is large.

@@ -20,6 +20,8 @@ mod gbnf;
 mod grammar;
 mod guide;
 
+mod call;
+mod call_grammar;
 mod context;
 mod conversation;
 mod dialogue;
@@ -30,6 +32,8 @@ mod normalise;
 mod prompt;
 mod python;
 mod reply;
+mod reply_stream;
+mod results;
 mod scored;
 mod shield;
 mod template;
@@ -37,6 +41,7 @@ mod template;
 #[doc(hidden)]
 pub mod fuzz;
 
+pub use call_grammar::{Calls, call_grammar};
 pub use conversation::{
     Content, Conversation, MediaKind, Message, Part, Role, ToolCall, ToolResponse,
 };
@@ -49,6 +54,7 @@ pub use message_json::MessageError;
 pub use normalise::normalise;
 pub use prompt::{Piece, Prompt};
 pub use reply::Reply;
+pub use reply_stream::{ReplyKind, ReplyPiece, ReplyStream};
 pub use specials::Specials;
 pub use stop::{EmptyStop, Passed, StopStrings};
 pub use stream::TextStream;

@@ -15,12 +15,16 @@ use crate::conversation::{Content, Conversation, Message, Part, Role};
 ///   write them;
 /// * a tool's result is one text: objects are written as JSON, text parts are joined, and a missing
 ///   function name is taken from the call it answers;
+/// * thoughts from before the last message of a person are dropped, also those spelled out in what
+///   the model said: models are trained not to see them. Within one loop of tool calls they stay;
 /// * text beside tool calls becomes reasoning: the template would print it after the results and
 ///   end the turn before the model can go on;
 /// * neighbouring messages of the model that only say text become one, joined by a newline: the
 ///   second would have no turn of its own.
 pub fn normalise(chat: &mut Conversation) {
     name_results(&mut chat.messages);
+    let asked = chat.messages.iter().rposition(|message| message.role == Role::User);
+    chat.messages[..asked.unwrap_or(0)].iter_mut().for_each(forget_thoughts);
     for message in &mut chat.messages {
         for call in &mut message.tool_calls {
             call.arguments = Value::Object(arguments(call.arguments.take()));
@@ -46,6 +50,35 @@ fn name_results(messages: &mut [Message]) {
             names.extend(call.id.clone().map(|id| (id, call.name.clone())));
         }
     }
+}
+
+fn forget_thoughts(message: &mut Message) {
+    if message.role != Role::Assistant {
+        return;
+    }
+    message.reasoning = None;
+    match &mut message.content {
+        Some(Content::Text(text)) => *text = without_thoughts(text),
+        Some(Content::Parts(parts)) => {
+            for part in parts {
+                if let Part::Text(text) = part {
+                    *text = without_thoughts(text);
+                }
+            }
+        }
+        Some(Content::Object(_)) | None => {}
+    }
+}
+
+/// `text` without what stands between the marks of a thought; all that follows an open one.
+fn without_thoughts(text: &str) -> String {
+    let mut kept = String::new();
+    let mut rest = text;
+    while let Some((before, thought)) = rest.split_once("<|channel>thought") {
+        kept.push_str(before);
+        rest = thought.split_once("<channel|>").map_or("", |(_, after)| after);
+    }
+    kept + rest
 }
 
 fn arguments(given: Value) -> Map<String, Value> {

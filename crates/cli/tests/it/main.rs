@@ -8,4 +8,5 @@ mod doctor;
 mod files;
 mod hostile;
 mod info;
+mod serve;
 mod support;

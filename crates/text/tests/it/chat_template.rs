@@ -120,6 +120,36 @@ fn stored_prompts_are_rendered_and_encoded() {
     assert_eq!(checked, 268, "of 378 prompts, the others have more than a question");
 }
 
+/// A template that was written for members gets them; one that quotes texts keeps the text.
+#[test]
+fn results_are_members_where_the_template_takes_them() {
+    let google = reference_text("fixtures/templates/gemma-4-31b-it.jinja");
+    for source in [Some(PEBBLE.to_owned()), google.clone()].into_iter().flatten() {
+        let template = template(&source);
+        for (result, members) in [
+            ("{\"weather\": \"sunny\", \"t\": 21}", "{t:21,weather:<|\"|>sunny<|\"|>}"),
+            ("{}", "{}"),
+            ("[1]", "{value:<|\"|>[1]<|\"|>}"),
+            ("21", "{value:<|\"|>21<|\"|>}"),
+            ("sunny", "{value:<|\"|>sunny<|\"|>}"),
+        ] {
+            let function = serde_json::json!({ "name": "f", "arguments": {} });
+            let messages = serde_json::json!([
+                { "role": "user", "content": "x" },
+                { "role": "assistant", "tool_calls": [{ "id": "1", "function": function }] },
+                { "role": "tool", "tool_call_id": "1", "name": "f", "content": result },
+            ]);
+            let messages = Message::list_from_json(&messages).expect("the messages are sound");
+            let mut chat = Conversation::new(messages);
+            template.suit_results(&mut chat);
+            let prompt = template.render(&chat).expect("it renders").text();
+            let quoted = format!("{{value:<|\"|>{result}<|\"|>}}");
+            let expected = if Some(&source) == google.as_ref() { &*quoted } else { members };
+            assert!(prompt.ends_with(&format!("response:f{expected}<tool_response|>")), "{prompt}");
+        }
+    }
+}
+
 fn hello() -> Conversation {
     Conversation::new(vec![Message::new(Role::User, "hi")])
 }

@@ -1,10 +1,10 @@
 //! The fuzz targets over a small corpus and its mutations.
 
-use lapidary_text::{Grammars, fuzz};
+use lapidary_text::{ChatTemplate, Control, Grammars, fuzz};
 
 use crate::chat_template::PEBBLE;
 use crate::grammar::JSON_GBNF;
-use crate::support::{reference_text, toy, toy_json};
+use crate::support::{reference_text, specials, toy, toy_json};
 
 /// A sequence without pattern, the same every time.
 struct Noise(u64);
@@ -83,4 +83,29 @@ fn templates_never_panic() {
     let google = reference_text("fixtures/templates/gemma-4-31b-it.jinja");
     let whole = [PEBBLE.to_owned()].into_iter().chain(google).map(String::into_bytes);
     run(fuzz::template, &whole.collect::<Vec<_>>(), 1000);
+}
+
+#[test]
+fn replies_never_panic() {
+    let tokenizer = toy();
+    let seeds = [
+        "<|turn><|channel>thought\nhe<channel|>the <|tool_call>call:a{b:<|\"|>he<|\"|>}<tool_call|>",
+        "<|channel>thought\n<channel|><channel|><|tool_call>call:a{<|tool_call>call:b{}",
+        "thought\n<channel|><|channel>a<channel|><|channel>thou<|tool_call>ca<tool_call|>",
+    ];
+    let spelled = seeds.map(|seed| {
+        let ids = tokenizer.encode(seed, Control::Honour);
+        ids.iter().filter_map(|id| u8::try_from(id.0).ok()).collect()
+    });
+    run(|data| fuzz::reply(&tokenizer, data), &spelled, 3000);
+}
+
+#[test]
+fn messages_never_panic() {
+    let template = ChatTemplate::new(PEBBLE, &specials()).expect("Pebble's template is sound");
+    let seeds = [
+        r#"[{"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"a\":null}"}}]},{"role":"tool","tool_call_id":"1","content":{"x":[1]}}]"#,
+        r#"[{"role":"system","content":[{"type":"text","text":"<|turn>"},{"type":"image_url","image_url":{"url":"x"}}]},{"role":"assistant","content":"<|channel>thought\nx<channel|>y","reasoning":"z"},{"role":"user","content":"b"}]"#,
+    ];
+    run(|data| fuzz::messages(&template, data), &seeds.map(|s| s.as_bytes().to_vec()), 3000);
 }

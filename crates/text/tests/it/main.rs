@@ -1,5 +1,6 @@
 //! The promises of this crate, one module each.
 
+mod call_grammar;
 mod chat_template;
 mod dialogue;
 mod fuzz;

@@ -130,3 +130,32 @@ fn neighbouring_answers_become_one() {
     assert_eq!(messages.len(), 3);
     assert_eq!(messages[2], Message::new(Role::Assistant, "c\nd\ne"));
 }
+
+/// 12: the word "thought" shown, empty channels in multi-turn.
+#[test]
+fn old_thoughts_are_dropped_and_those_of_the_tool_loop_kept() {
+    let calls = json!([{"id": "1", "function": {"name": "f"}}]);
+    let messages = normalised(json!([
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b", "reasoning": "old"},
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "<|channel>thought\nold\n<channel|>b"},
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "<|channel>thought\n<channel|>b<|channel>thought\ncut"},
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": [{"type": "text", "text": "<|channel>thought<channel|>b"}]},
+        {"role": "user", "content": "<|channel>thought\nmine<channel|>"},
+        {"role": "assistant", "reasoning_content": "fresh", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "1", "content": "ok"},
+    ]));
+    for old in &messages[..8] {
+        assert_eq!(old.reasoning, None);
+        let said = if old.role == Role::User { "a" } else { "b" };
+        let parts = Content::Parts(vec![Part::Text(said.to_owned())]);
+        let text = Content::Text(said.to_owned());
+        assert!([Some(text), Some(parts)].contains(&old.content), "{old:?}");
+    }
+    let theirs = "<|channel>thought\nmine<channel|>".to_owned();
+    assert_eq!(messages[8].content, Some(Content::Text(theirs)), "a person's words stay");
+    assert_eq!(messages[9].reasoning.as_deref(), Some("fresh"));
+}
