@@ -1,4 +1,5 @@
-//! Speed of a model shape with random weights: `shape SHAPE.json CUBINS [quick | decode]`.
+//! Speed of a model shape with random weights: `shape SHAPE.json CUBINS [quick | decode |
+//! products]`.
 //!
 //! The shape file lists the tensors of a GGUF file; their content is made up here, so the numbers
 //! say what the shape costs and nothing about any model's quality.
@@ -9,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use half::f16;
-use lapidary_backend_cuda::{Cubins, Cuda};
+use lapidary_backend_cuda::{Cubins, Cuda, Method};
 use lapidary_cache::Extent;
 use lapidary_core::{
-    Backend, Batch, BlockType, KvCache, Regime, SlotId, SourceError, TensorInfo, TensorSource,
+    Backend, Batch, BlockType, KvCache, Matrix, Regime, SlotId, SourceError, TensorInfo, TensorSource,
     TokenId, Value, Want,
 };
 use lapidary_model::{Model, NoHooks, Precision, Step};
@@ -160,6 +161,9 @@ fn main() {
     let start = Instant::now();
     let cuda = Cuda::open(0, Cubins::Folder(cubins)).unwrap_or_else(|e| panic!("{e}"));
     println!("{}; ready in {:.1} s", cuda.name(), start.elapsed().as_secs_f64());
+    if args.get(3).is_some_and(|a| a == "products") {
+        return products(&cuda);
+    }
     let source = MadeUp::read(&shape);
     let start = Instant::now();
     let extent = Extent { slots: SLOTS, context: 17_408, burst: BURST };
@@ -187,13 +191,71 @@ fn main() {
     }
 }
 
+/// Products of the shape by every way that may serve them.
+fn products(cuda: &Cuda) {
+    let made_up = |block: BlockType, stack: usize, rows: usize, cols: usize| {
+        let pattern = pattern(block);
+        let len = block.row_bytes(cols).expect("whole blocks") * rows * stack;
+        let bytes: Vec<u8> = pattern.iter().copied().cycle().take(len).collect();
+        let stored = Matrix { block, stack, rows, cols, bytes: bytes.into() };
+        cuda.matrix(stored).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let mut rng = Rng(3);
+    let mut act = |rows: usize, cols: usize| {
+        cuda.upload(&(0..rows * cols).map(|_| rng.signed()).collect::<Vec<_>>(), cols)
+    };
+    let time = |what: &str, run: &dyn Fn()| {
+        (0..3).for_each(|_| run());
+        cuda.start_profile();
+        (0..10).for_each(|_| run());
+        let timings = cuda.take_profile();
+        for t in timings.iter().take(3).filter(|t| t.milliseconds > 0.05) {
+            let each = 1e3 * t.milliseconds / t.launches as f32;
+            println!("  {what}: {each:.2} us x {} {}", t.launches / 10, t.kernel);
+        }
+    };
+    for (block, rows, cols) in [
+        (BlockType::Q4_K, 4096, 2816),
+        (BlockType::Q4_K, 2816, 4096),
+        (BlockType::Q5_0, 2816, 2112),
+        (BlockType::Q8_0, 2816, 2112),
+        (BlockType::Q6_K, 2048, 2816),
+    ] {
+        let w = made_up(block, 1, rows, cols);
+        for m in [512, 2048] {
+            let x = act(m, cols);
+            for method in [Method::Many(32), Method::Many(48), Method::Many(64)] {
+                let what = format!("{block} {rows}x{cols}, {m} rows, {method:?}");
+                time(&what, &|| drop(cuda.linear_by(method, &x, &w)));
+            }
+        }
+        for m in [1, 8, 16, 32, 64] {
+            let x = act(m, cols);
+            time(&format!("{block} {rows}x{cols}, {m} rows"), &|| drop(cuda.linear(&x, &w)));
+        }
+    }
+    let router = cuda.vector(&vec![1.0; 128]);
+    let up = made_up(BlockType::Q4_K, 128, 1408, 2816);
+    for block in [BlockType::Q8_0, BlockType::Q5_0] {
+        let down = made_up(block, 128, 2816, 704);
+        for m in [1, 8, 16, 32, 64, 512, 2048] {
+            let (x, logits) = (act(m, 2816), act(m, 128));
+            let run = || {
+                let routes = cuda.route(&logits, &router, 8);
+                drop(cuda.experts(&x, &routes, &up, &down));
+            };
+            time(&format!("experts, {block}, {m} rows"), &run);
+        }
+    }
+}
+
 fn tokens(n: usize, seed: u64) -> Vec<TokenId> {
     let mut rng = Rng(seed);
     (0..n).map(|_| TokenId(rng.below(200_000) as u32)).collect()
 }
 
 /// One step whose rows that want logits get the likeliest token, picked on the device: what comes
-/// back is four bytes a row.
+/// back is eight bytes a row.
 fn step(model: &mut Loaded<Cuda>, batch: &Batch) -> Vec<TokenId> {
     let Loaded { ops, model, cache, .. } = model;
     let kv = cache.plan(ops, batch).unwrap_or_else(|e| panic!("{e}"));
@@ -201,7 +263,8 @@ fn step(model: &mut Loaded<Cuda>, batch: &Batch) -> Vec<TokenId> {
     let states = model.forward(ops, cache, &step, &mut NoHooks);
     let rows = batch.rows_where(|row| row.want.logits);
     let logits = Model::logits(model, ops, &ops.select(&states, &rows));
-    let picks = ops.greedy(&logits).unwrap_or_else(|e| panic!("{e}"));
+    let picks = ops.top(&logits, rows.len(), 1).unwrap_or_else(|e| panic!("{e}"));
+    let picks = picks.iter().map(|row| row[0].token).collect();
     for span in batch.spans() {
         cache.commit(ops, span.slot, &(0..span.len).collect::<Vec<_>>());
     }

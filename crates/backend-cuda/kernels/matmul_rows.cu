@@ -1,7 +1,7 @@
 // matmul_rows: y[r, n] = sum over k of x[r, k] * w[n, k] for a few rows, quantised w.
 //
-// Grid (groups of 32 outputs, row sets); a block's warps share out the segments, a lane is an
-// output. A row set is ROWS rows of the same matrix: rows ROWS*set.. of the codes. With `of`, a
+// Grid (groups of 32 outputs of all parts, row sets); a block's warps share out the segments, a lane
+// is an output. A row set is ROWS rows of the same matrix: rows ROWS*set.. of the codes. With `of`, a
 // set is one row: it reads row set / share of the codes and multiplies with matrix of[set].
 // Shared memory: per warp ROWS * 320 bytes of activations, then segments * ROWS * 32 floats.
 // order: the law; segments are added ascending      bound: weight bytes      twin: matmul_plain
@@ -46,11 +46,14 @@ __device__ __forceinline__ Word word_of(const Half &h, int i, int t) {
 }
 
 struct Ends {
-#if FORMAT == Q4_1 || FORMAT == Q5_1
+#if FORMAT == Q4_1 || FORMAT == Q5_1 || FORMAT == WIDE
     uint4 d, m;
 #elif FORMAT == Q6_K
     uint4 s;
     float d;
+#elif FORMAT == Q2_K
+    uint4 s;
+    float d, m;
 #else
     uint4 d;
 #endif
@@ -62,6 +65,14 @@ __device__ __forceinline__ Ends load_ends(const u8 *record, int lane) {
 #if FORMAT == Q6_K
     e.s = load_once(f);
     e.d = half_to_float(*reinterpret_cast<const u16 *>(record + CODE_BYTES + 512 + lane * 2));
+#elif FORMAT == Q2_K
+    e.s = load_once(f);
+    const u32 both = *reinterpret_cast<const u32 *>(record + CODE_BYTES + 512 + lane * 4);
+    e.d = half_to_float(u16(both));
+    e.m = -half_to_float(u16(both >> 16));
+#elif FORMAT == WIDE
+    e.d = load_once(f + lane * 16);
+    e.m = load_once(f + lane * 16 + 16);
 #else
     e.d = load_once(f);
 #if FORMAT == Q4_1 || FORMAT == Q5_1
@@ -73,12 +84,17 @@ __device__ __forceinline__ Ends load_ends(const u8 *record, int lane) {
 
 // Blocks are numbered at compile time, so nothing here indexes memory.
 __device__ __forceinline__ float4 end_of(const Ends &e, int b) {
-    Factors f = {0.0f, 0.0f, {1, 1}, 1};
+    Factors f = {0.0f, 0.0f, {1, 1}, {1, 1}};
 #if FORMAT == Q6_K
     const u32 two = part(e.s, b >> 1) >> (16 * (b & 1));
     f.d = e.d;
     f.scale[0] = int(two << 24) >> 24;
     f.scale[1] = int(two << 16) >> 24;
+#elif FORMAT == Q2_K
+    const u32 two = part(e.s, b >> 1) >> (16 * (b & 1));
+    return make_float4(e.d, e.m, __uint_as_float(q2_bytes(two)), 0.0f);
+#elif FORMAT == WIDE
+    f.d = __uint_as_float(part(b < 4 ? e.d : e.m, b & 3));
 #elif FORMAT == Q4_K || FORMAT == Q5_K
     u32 scale[2], min[2];
     six_bit_words(e.d, scale, min);
@@ -95,9 +111,8 @@ __device__ __forceinline__ float4 end_of(const Ends &e, int b) {
 }
 
 template <int ROWS>
-__device__ __forceinline__ void rows_kernel(const u8 *w, const uint4 *codes, const float2 *marks,
-                                            float *y, u32 rows, u32 height, u32 segments,
-                                            const u32 *of, u32 share) {
+__device__ __forceinline__ void rows_kernel(const Part &p, const uint4 *codes, const float2 *marks,
+                                            u32 rows, u32 segments, const u32 *of, u32 share) {
     extern __shared__ uint4 shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     uint4 *a = shared + warp * ROWS * 20;
@@ -111,7 +126,8 @@ __device__ __forceinline__ void rows_kernel(const u8 *w, const uint4 *codes, con
 
     bool waited = false;
     for (u32 j = warp; j < segments; j += warps) {
-        const u8 *record = w + ((matrix * gridDim.x + blockIdx.x) * segments + j) * RECORD_BYTES;
+        const u8 *record =
+            p.w + ((matrix * groups_of(p.height) + p.group) * segments + j) * RECORD_BYTES;
         Half halves[2];
         load_half(halves[0], record, 0, lane);
         load_half(halves[1], record, 1, lane);
@@ -141,16 +157,20 @@ __device__ __forceinline__ void rows_kernel(const u8 *w, const uint4 *codes, con
             const float4 end = end_of(ends, b);
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
-                int low = MAGIC_BITS, high = TWO_SCALES ? MAGIC_BITS : 0;
+                Sums i = {MAGIC_BITS, TWO_SCALES ? MAGIC_BITS : 0, MAGIC_BITS, MAGIC_BITS};
 #pragma unroll
                 for (int t = 0; t < 4; t++) {
                     const uint2 v =
                         reinterpret_cast<const uint2 *>(a + r * 16 + (b / 2) * 4 + t)[b % 2];
-                    low = __dp4a(int(word[t].low), int(v.x), low);
-                    high = __dp4a(int(word[t].high), int(v.y), high);
+                    i.low = __dp4a(int(word[t].low), int(v.x), i.low);
+                    i.high = __dp4a(int(word[t].high), int(v.y), i.high);
+                    if (TWO_MINS) {
+                        i.ones_low = __dp4a(int(ONES), int(v.x), i.ones_low);
+                        i.ones_high = __dp4a(int(ONES), int(v.y), i.ones_high);
+                    }
                 }
-                if (!TWO_SCALES) low += high;
-                segment[r] = end_block(end, low, high, scales[r * 8 + b], segment[r]);
+                if (!TWO_SCALES) i.low += i.high;
+                segment[r] = end_block(end, i, scales[r * 8 + b], segment[r]);
             }
         }
 #pragma unroll
@@ -158,19 +178,20 @@ __device__ __forceinline__ void rows_kernel(const u8 *w, const uint4 *codes, con
     }
     __syncthreads();
     for (u32 i = threadIdx.x; i < ROWS * 32; i += blockDim.x) {
-        const u32 out = blockIdx.x * 32 + i % 32, row = blockIdx.y * ROWS + i / 32;
-        if (out >= height || row >= rows) continue;
+        const u32 out = p.group * 32 + i % 32, row = blockIdx.y * ROWS + i / 32;
+        if (out >= p.height || row >= rows) continue;
         float sum = 0.0f;
         for (u32 j = 0; j < segments; j++) sum = sum + partial[j * ROWS * 32 + i];
-        y[u64(row) * height + out] = sum;
+        p.y[u64(row) * p.height + out] = sum;
     }
 }
 
 #define ROWS_KERNEL(ROWS)                                                                         \
     extern "C" __global__ void __launch_bounds__(512) matmul_rows_##ROWS(                         \
-        const u8 *w, const uint4 *codes, const float2 *marks, float *y, u32 rows, u32 height,     \
-        u32 segments, const u32 *of, u32 share) {                                                 \
-        rows_kernel<ROWS>(w, codes, marks, y, rows, height, segments, of, share);                 \
+        PARTS, const uint4 *codes, const float2 *marks, u32 rows, u32 segments, const u32 *of,    \
+        u32 share) {                                                                              \
+        const Part part = part_of(w0, w1, w2, y0, y1, y2, height0, height1, height2, 1);          \
+        rows_kernel<ROWS>(part, codes, marks, rows, segments, of, share);                         \
     }
 
 ROWS_KERNEL(1)

@@ -86,19 +86,27 @@ struct LaneFactors {
 
 __device__ __forceinline__ LaneFactors lane_factors(const u8 *record, int lane) {
     LaneFactors f;
-    f.s = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + lane * 16);
     f.more = make_uint4(0, 0, 0, 0);
+#if FORMAT == WIDE
+    f.s = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + lane * 32);
+    f.more = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + lane * 32 + 16);
+#else
+    f.s = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + lane * 16);
+#endif
 #if FORMAT == Q6_K
     f.more.x = *reinterpret_cast<const u16 *>(record + CODE_BYTES + 512 + lane * 2);
+#elif FORMAT == Q2_K
+    f.more.x = *reinterpret_cast<const u32 *>(record + CODE_BYTES + 512 + lane * 4);
 #elif FORMAT == Q4_1 || FORMAT == Q5_1
     f.more = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + 512 + lane * 16);
 #endif
     return f;
 }
 
-// Writes the endings of a record's 8 blocks, lane by lane: ends[b * 32 + output].
-__device__ __forceinline__ void write_ends(float4 *ends, const LaneFactors &own, int lane) {
-    const uint4 s = own.s;
+// Calls put(b, ending) for each of a record's 8 blocks.
+template <class Put>
+__device__ __forceinline__ void each_ending(const LaneFactors &own, Put put) {
+    const uint4 s = own.s, more = own.more;
 #if FORMAT == Q4_K || FORMAT == Q5_K
     u32 scale[2], min[2];
     six_bit_words(s, scale, min);
@@ -106,29 +114,38 @@ __device__ __forceinline__ void write_ends(float4 *ends, const LaneFactors &own,
 #pragma unroll
     for (int b = 0; b < 8; b++) {
         const float exact = d * byte_to_float(scale[b >> 2], b & 3);
-        ends[b * 32 + lane] =
-            make_float4(exact, -exact * MAGIC, m * byte_to_float(min[b >> 2], b & 3), 0.0f);
+        put(b, make_float4(exact, -exact * MAGIC, m * byte_to_float(min[b >> 2], b & 3), 0.0f));
     }
-#elif FORMAT == Q6_K
-    Factors f = {0.0f, 0.0f, {1, 1}, 1};
-    f.d = half_to_float(u16(own.more.x));
+#elif FORMAT == Q2_K
+    const float d = half_to_float(u16(more.x)), m = -half_to_float(u16(more.x >> 16));
 #pragma unroll
     for (int b = 0; b < 8; b++) {
         const u32 two = part(s, b >> 1) >> (16 * (b & 1));
-        f.scale[0] = int(two << 24) >> 24;
-        f.scale[1] = int(two << 16) >> 24;
-        ends[b * 32 + lane] = ending(f);
+        put(b, make_float4(d, m, __uint_as_float(q2_bytes(two)), 0.0f));
     }
 #else
-    const uint4 n = own.more;
-    Factors f = {0.0f, 0.0f, {1, 1}, 1};
+    Factors f = {0.0f, 0.0f, {1, 1}, {1, 1}};
 #pragma unroll
     for (int b = 0; b < 8; b++) {
-        f.d = half_to_float(u16(part(s, b >> 1) >> (16 * (b & 1))));
-        if (HAS_MINS) f.m = half_to_float(u16(part(n, b >> 1) >> (16 * (b & 1))));
-        ends[b * 32 + lane] = ending(f);
+        const u32 two = part(s, b >> 1) >> (16 * (b & 1));
+        if (FORMAT == Q6_K) {
+            f.d = half_to_float(u16(more.x));
+            f.scale[0] = int(two << 24) >> 24;
+            f.scale[1] = int(two << 16) >> 24;
+        } else if (FORMAT == WIDE) {
+            f.d = __uint_as_float(part(b < 4 ? s : more, b & 3));
+        } else {
+            f.d = half_to_float(u16(two));
+            if (HAS_MINS) f.m = half_to_float(u16(part(more, b >> 1) >> (16 * (b & 1))));
+        }
+        put(b, ending(f));
     }
 #endif
+}
+
+// Writes the endings of a record's 8 blocks, lane by lane: ends[b * 32 + output].
+__device__ __forceinline__ void write_ends(float4 *ends, const LaneFactors &own, int lane) {
+    each_ending(own, [&](int b, const float4 &e) { ends[b * 32 + lane] = e; });
 }
 
 // {scale, sum} of blocks 2h and 2h+1 of two rows.
@@ -147,6 +164,12 @@ __device__ __forceinline__ void end_pair(float (&segment)[2][NT][4], int nt, int
         const float2 x0 = bb ? make_float2(x.first.z, x.first.w) : make_float2(x.first.x, x.first.y);
         const float2 x1 =
             bb ? make_float2(x.second.z, x.second.w) : make_float2(x.second.x, x.second.y);
+        // Every row of the result is the sums of the activations.
+        int ones_low[4] = {0, 0, 0, 0}, ones_high[4] = {0, 0, 0, 0};
+        if (TWO_MINS) {
+            mma_16(ones_low, ONES, ONES, a_low, magic);
+            mma_16(ones_high, ONES, ONES, a_high, magic);
+        }
 #pragma unroll
         for (int mt = 0; mt < 2; mt++) {
             const Word &p = w[bb][2 * mt], &q = w[bb][2 * mt + 1];
@@ -160,8 +183,9 @@ __device__ __forceinline__ void end_pair(float (&segment)[2][NT][4], int nt, int
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 const float before = h == 0 && bb == 0 ? 0.0f : segment[mt][nt][e];
-                segment[mt][nt][e] = end_block(ends[bb][2 * mt + e / 2], low[e], high[e],
-                                               e % 2 ? x1 : x0, before);
+                const Sums sums = {low[e], high[e], ones_low[e], ones_high[e]};
+                segment[mt][nt][e] =
+                    end_block(ends[bb][2 * mt + e / 2], sums, e % 2 ? x1 : x0, before);
             }
         }
     }

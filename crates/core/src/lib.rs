@@ -15,7 +15,7 @@ mod rank;
 mod rotation;
 mod tensor;
 
-pub use backend::{Backend, DeviceError, Matrix, Rope, Unsupported};
+pub use backend::{Backend, Branch, DeviceError, Heads, Join, Matrix, Rope, Unsupported};
 pub use batch::{Batch, BatchBuilder, BatchError, Input, Row, RowSpec, Span, SpanSpec, Want};
 pub use block::BlockType;
 pub use ids::{LayerId, SlotId, SoftId, TokenId};
