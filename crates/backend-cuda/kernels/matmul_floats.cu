@@ -81,11 +81,24 @@ __device__ __forceinline__ void one_segment(float (&segment)[ROWS], const Four *
 template <int ROWS>
 __device__ __forceinline__ void add_up(const float *partial, float *y, u32 group, u32 first, u32 rows,
                                        u32 height, u32 segments, u32 threads) {
+#pragma unroll 4
     for (u32 i = threadIdx.x; i < ROWS * 32; i += threads) {
         const u32 out = group * 32 + i % 32, r = first + i / 32;
         if (out >= height || r >= rows) continue;
         float sum = 0.0f;
-        for (u32 j = 0; j < segments; j++) sum = sum + partial[j * ROWS * 32 + i];
+        // What is added is under way together.
+        constexpr u32 BATCH = 12;
+        for (u32 j = 0; j < segments; j += BATCH) {
+            float terms[BATCH];
+#pragma unroll
+            for (u32 n = 0; n < BATCH; n++) {
+                terms[n] = partial[min(j + n, segments - 1) * ROWS * 32 + i];
+            }
+#pragma unroll
+            for (u32 n = 0; n < BATCH; n++) {
+                if (j + n < segments) sum = sum + terms[n];
+            }
+        }
         y[u64(r) * height + out] = sum;
     }
 }
@@ -116,21 +129,46 @@ __device__ __forceinline__ void floats(const Four *w, const float *x, float *y, 
     add_up<ROWS>(partial, y, blockIdx.x, first, rows, height, segments, blockDim.x);
 }
 
+__device__ __forceinline__ void copy_four(Four *to, const Four *from) {
+    const u32 at = u32(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(sizeof(Four))
+                 : "memory");
+}
+
 template <int ROWS>
 __device__ __forceinline__ void split(const Four *w, const float *x, float *y, float *partials,
                                       u32 *tickets, u32 rows, u32 height, u32 cols) {
     __shared__ float4 own[ROWS * 64];
+    __shared__ Four weights[64 * 32];
     admit_next();
     const u32 lane = threadIdx.x, segments = (cols + 255) / 256, fours = (cols + 3) / 4;
     const u32 group = blockIdx.x / segments, j = blockIdx.x % segments, first = blockIdx.y * ROWS;
     const u32 place = blockIdx.y * (gridDim.x / segments) + group;
     const u32 start = j * 64, count = min(64u, fours - start);
     float *partial = partials + u64(place) * segments * ROWS * 32;
+    w += (u64(group) * fours + start) * 32 + lane;
+    // A lone warp runs short loops: long ones would wait for their instructions.
+#pragma unroll 4
+    for (u32 i = 0; i < count; i++) copy_four(weights + i * 32 + lane, w + i * 32);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    wait_for_inputs();
+    fetch_rows<ROWS>(own, x, first, rows, cols, j, lane, nullptr);
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
     float segment[ROWS];
-    one_segment<ROWS>(segment, w + u64(group) * fours * 32 + lane, own, start, count, [&] {
-        wait_for_inputs();
-        fetch_rows<ROWS>(own, x, first, rows, cols, j, lane, nullptr);
-    });
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) segment[r] = 0.0f;
+#pragma unroll 2
+    for (u32 i = 0; i < count; i++) {
+        const float4 v = widen(weights[i * 32 + lane]);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            const float4 p = own[r * 64 + i];
+            segment[r] = __fmaf_rn(v.x, p.x, segment[r]);
+            segment[r] = __fmaf_rn(v.y, p.y, segment[r]);
+            segment[r] = __fmaf_rn(v.z, p.z, segment[r]);
+            segment[r] = __fmaf_rn(v.w, p.w, segment[r]);
+        }
+    }
 #pragma unroll
     for (int r = 0; r < ROWS; r++) partial[(j * ROWS + r) * 32 + lane] = segment[r];
     __threadfence();

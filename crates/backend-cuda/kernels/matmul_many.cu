@@ -16,7 +16,13 @@
 constexpr int END_FLOATS = TWO_SCALES ? 4 : HAS_MINS ? 2 : 1;
 constexpr int ENDS_BYTES = 256 * 4 * END_FLOATS;
 // Blocks that are multiplied together: endings with two scales take many registers.
-constexpr int TOGETHER = TWO_SCALES ? 1 : 2;
+#ifndef TOG
+#define TOG 1
+#endif
+#ifndef BLOCKS
+#define BLOCKS 2
+#endif
+constexpr int TOGETHER = TWO_SCALES ? 1 : TOG;
 
 __device__ __forceinline__ void put_end(float *ends, int at, const float4 &e) {
     if (END_FLOATS == 4) {
@@ -51,7 +57,10 @@ template <int USED, int MT>
 __device__ __forceinline__ void multiply_rows(float (&segment)[MT][4][4], const float *ends,
                                               const u8 *record, const u8 *rows, int g, int t) {
     const Magic start = magic();
-    const u8 *own = rows + g * 256, *scales = rows + MT * 16 * 256 + g * MARK_STRIDE;
+    // What this lane names for load_matrices: of a block, its low half of rows 0 to 7 and 8 to 15 of
+    // sixteen, then its high half.
+    const int lane = 4 * g + t, row = lane % 16, high = lane / 16;
+    const u8 *own = rows + row * 256, *scales = rows + MT * 16 * 256 + g * MARK_STRIDE;
 #pragma unroll
     for (int H = 0; H < 2; H++) {
         Fragment f;
@@ -60,7 +69,6 @@ __device__ __forceinline__ void multiply_rows(float (&segment)[MT][4][4], const 
         });
 #pragma unroll
         for (int n = 0; n < 4; n += TOGETHER) {
-            const int h = 2 * H + n / 2;
             Word words[TOGETHER][4];
             float4 end[TOGETHER][4][2];
 #pragma unroll
@@ -73,33 +81,28 @@ __device__ __forceinline__ void multiply_rows(float (&segment)[MT][4][4], const 
             }
 #pragma unroll
             for (int mt = 0; mt < USED; mt++) {
-                const int piece = ((h * 4 + t) ^ ((g & 1) << 2)) * 16;
-                const uint4 upper = *reinterpret_cast<const uint4 *>(own + mt * 4096 + piece);
-                const uint4 lower = *reinterpret_cast<const uint4 *>(own + mt * 4096 + 2048 + piece);
 #pragma unroll
                 for (int bb = 0; bb < TOGETHER; bb++) {
-                    const int b = 4 * H + n + bb;
-                    const bool odd = b % 2;
-                    const u32 a0 = odd ? upper.z : upper.x, a1 = odd ? lower.z : lower.x;
-                    const u32 a2 = odd ? upper.w : upper.y, a3 = odd ? lower.w : lower.y;
+                    const int b = 4 * H + n + bb, piece = ((2 * b + high) ^ (row & 7)) * 16;
+                    const uint4 a = load_matrices(own + mt * 4096 + piece);
                     const u8 *at = scales + mt * 16 * MARK_STRIDE + b * 8;
                     const float2 x0 = *reinterpret_cast<const float2 *>(at);
                     const float2 x1 = *reinterpret_cast<const float2 *>(at + 8 * MARK_STRIDE);
                     // Every column of the result is the sums of the activations.
                     int ones_low[4] = {0, 0, 0, 0}, ones_high[4] = {0, 0, 0, 0};
                     if (TWO_MINS) {
-                        mma_16(ones_low, a0, a1, ONES, start);
-                        mma_16(ones_high, a2, a3, ONES, start);
+                        mma_16(ones_low, a.x, a.y, ONES, start);
+                        mma_16(ones_high, a.z, a.w, ONES, start);
                     }
 #pragma unroll
                     for (int r = 0; r < 4; r++) {
                         const Word &w = words[bb][r];
                         int low[4], high[4] = {0, 0, 0, 0};
                         if (TWO_SCALES) {
-                            mma_16(low, a0, a1, w.low, start);
-                            mma_16(high, a2, a3, w.high, start);
+                            mma_16(low, a.x, a.y, w.low, start);
+                            mma_16(high, a.z, a.w, w.high, start);
                         } else {
-                            mma_32(low, a0, a1, a2, a3, w.low, w.high, start);
+                            mma_32(low, a.x, a.y, a.z, a.w, w.low, w.high, start);
                         }
 #pragma unroll
                         for (int e = 0; e < 4; e++) {
@@ -162,7 +165,7 @@ __device__ __forceinline__ void many(const Part &p, const uint4 *codes, const fl
         u8 *codes_to = rows_to + own_row * 256;
         u8 *marks_to = rows_to + SIZE * 256 + own_row * MARK_STRIDE + part * 16;
         const u8 *codes_from = row_codes + u64(j) * 256, *marks_from = row_marks + u64(j) * 64;
-        const u32 swap = (own_row & 1) << 2;
+        const u32 swap = own_row & 7;
         switch (every) {
         case 1: fetch_row<1>(codes_to, marks_to, codes_from, marks_from, part, swap); break;
         case 2: fetch_row<2>(codes_to, marks_to, codes_from, marks_from, part, swap); break;
@@ -222,7 +225,7 @@ __device__ __forceinline__ void many(const Part &p, const uint4 *codes, const fl
 }
 
 #define MANY_KERNEL(NT)                                                                           \
-    extern "C" __global__ void __launch_bounds__(128, 2) matmul_many_##NT(                        \
+    extern "C" __global__ void __launch_bounds__(128, BLOCKS) matmul_many_##NT(                        \
         PARTS, const uint4 *codes, const float2 *marks, u32 rows, u32 segments, const u32 *from,  \
         const Tile *tiles) {                                                                      \
         const u32 warps = blockDim.x / 32;                                                        \

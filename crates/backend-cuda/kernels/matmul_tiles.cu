@@ -5,12 +5,107 @@
 // whose records are one run of memory that flows through STAGES places of shared memory. The tile's
 // activations are read once. Rows, `from` and `tiles` as in matmul_few. Shared memory: per warp STAGES
 // records and 4096 bytes; then segments * segment_bytes(8).
+// One or two rows take fewer instructions as dot products than on tensor cores, with the same bits.
 // order: the law; segments are added ascending      bound: weight bytes      twin: matmul_plain
+#include "lanes.cuh"
 #include "tensor.cuh"
 
 constexpr u32 WARPS = 4, STAGES = 3;
 
-extern "C" __global__ void __launch_bounds__(128, 2)
+// Up to ROWS rows, by integer dot products: a lane is an output.
+template <int ROWS>
+struct ByLanes {
+    float total[ROWS];
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) total[r] = 0.0f;
+    }
+
+    __device__ __forceinline__ void add(const u8 *record, const u8 *rows, float4 *, int lane) {
+        const auto load16 = [&](int at) { return *reinterpret_cast<const uint4 *>(record + at); };
+        Half halves[2];
+        load_half(halves[0], 0, lane, load16);
+        load_half(halves[1], 1, lane, load16);
+        float segment[ROWS];
+        multiply_lane<ROWS, 256, MARK_STRIDE>(segment, halves, load_ends(record, lane, load16), rows,
+                                              rows + 8 * 256, 1);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) total[r] = total[r] + segment[r];
+    }
+
+    template <class Put>
+    __device__ __forceinline__ void each(int lane, Put put) const {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) put(u32(r), u32(lane), total[r]);
+    }
+};
+
+// Up to 8 rows, on tensor cores.
+struct ByTensor {
+    float total[2][1][4];
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (int i = 0; i < 8; i++) total[i / 4][0][i % 4] = 0.0f;
+    }
+
+    __device__ __forceinline__ void add(const u8 *record, const u8 *rows, float4 *ends, int lane) {
+        const int g = lane / 4, t = lane % 4;
+        write_ends(ends, lane_factors(record, lane), lane);
+        __syncwarp();
+        float segment[2][1][4];
+        multiply<1, 1>(segment, ends, rows, g, t, [&](int H) {
+            Fragment f;
+            load_fragment(f, record, H, g, t, [&](int at) {
+                return *reinterpret_cast<const uint4 *>(record + at);
+            });
+            return f;
+        });
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            total[i / 4][0][i % 4] = total[i / 4][0][i % 4] + segment[i / 4][0][i % 4];
+        }
+    }
+
+    template <class Put>
+    __device__ __forceinline__ void each(int lane, Put put) const {
+        const int g = lane / 4, t = lane % 4;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            put(u32(2 * t + i % 2), u32(i / 4 * 16 + i % 4 / 2 * 8 + g), total[i / 4][0][i % 4]);
+        }
+    }
+};
+
+// A warp's records as they flow by: `count` of them, `segments` to a group of outputs.
+template <class Way, class Fetch>
+__device__ __forceinline__ void stream(const Tile &tile, const u8 *ring, const u8 *rows, float4 *ends,
+                                       u32 group, u32 count, u32 segments, float *y, u32 height,
+                                       int lane, Fetch fetch) {
+    Way way;
+    way.clear();
+    u32 j = 0;
+#pragma unroll 1
+    for (u32 n = 0; n < count; n++) {
+        fetch(n + STAGES - 1);
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
+        __syncwarp();
+        way.add(ring + n % STAGES * RECORD_BYTES, rows + j * segment_bytes(8), ends, lane);
+        __syncwarp();
+        if (++j < segments) continue;
+        j = 0;
+        const u32 first = (group + n / segments) * 32;
+        way.each(lane, [&](u32 row, u32 out, float v) {
+            if (row < tile.count && first + out < height) {
+                y[u64(tile.first + row) * height + first + out] = v;
+            }
+        });
+        way.clear();
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(128, 3)
     matmul_tiles(const u8 *w, const uint4 *codes, const float2 *marks, float *y, u32 height,
                  u32 segments, const u32 *from, const Tile *tiles, u32 per) {
     extern __shared__ uint4 shared[];
@@ -18,7 +113,6 @@ extern "C" __global__ void __launch_bounds__(128, 2)
     const Tile tile = tiles[blockIdx.y];
     if (tile.count == 0) return;
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, groups = groups_of(height);
-    const int g = lane / 4, t = lane % 4;
     const u32 group = (blockIdx.x * WARPS + warp) * per;
     const u32 count = group < groups ? min(per, groups - group) * segments : 0;
     u8 *ring = reinterpret_cast<u8 *>(shared) + warp * STAGES * RECORD_BYTES;
@@ -48,41 +142,11 @@ extern "C" __global__ void __launch_bounds__(128, 2)
     for (u32 n = 0; n + 1 < STAGES; n++) fetch(n);
     asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
     __syncthreads();
-    float total[2][1][4];
-#pragma unroll
-    for (int i = 0; i < 8; i++) total[i / 4][0][i % 4] = 0.0f;
-    u32 j = 0;
-#pragma unroll 1
-    for (u32 n = 0; n < count; n++) {
-        fetch(n + STAGES - 1);
-        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
-        __syncwarp();
-        const u8 *record = ring + n % STAGES * RECORD_BYTES;
-        write_ends(ends, lane_factors(record, lane), lane);
-        __syncwarp();
-        float segment[2][1][4];
-        multiply<1, 1>(segment, ends, rows + j * segment_bytes(8), g, t, [&](int H) {
-            Fragment f;
-            load_fragment(f, record, H, g, t, [&](int at) {
-                return *reinterpret_cast<const uint4 *>(record + at);
-            });
-            return f;
-        });
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            total[i / 4][0][i % 4] = total[i / 4][0][i % 4] + segment[i / 4][0][i % 4];
-        }
-        __syncwarp();
-        if (++j < segments) continue;
-        j = 0;
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const u32 row = 2 * t + i % 2;
-            const u32 out = (group + n / segments) * 32 + i / 4 * 16 + i % 4 / 2 * 8 + g;
-            if (row < tile.count && out < height) {
-                y[u64(tile.first + row) * height + out] = total[i / 4][0][i % 4];
-            }
-            total[i / 4][0][i % 4] = 0.0f;
-        }
+    if (tile.count == 1) {
+        stream<ByLanes<1>>(tile, ring, rows, ends, group, count, segments, y, height, lane, fetch);
+    } else if (tile.count == 2) {
+        stream<ByLanes<2>>(tile, ring, rows, ends, group, count, segments, y, height, lane, fetch);
+    } else {
+        stream<ByTensor>(tile, ring, rows, ends, group, count, segments, y, height, lane, fetch);
     }
 }

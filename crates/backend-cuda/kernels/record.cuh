@@ -62,8 +62,9 @@ constexpr int FACTOR_BYTES = 640;
 constexpr int FACTOR_BYTES = 512;
 #endif
 
-constexpr bool HAS_MINS = FORMAT == Q4_1 || FORMAT == Q5_1 || FORMAT == Q4_K || FORMAT == Q5_K;
 constexpr bool TWO_MINS = FORMAT == Q2_K;
+constexpr bool HAS_MINS =
+    FORMAT == Q4_1 || FORMAT == Q5_1 || FORMAT == Q4_K || FORMAT == Q5_K || TWO_MINS;
 constexpr bool TWO_SCALES = FORMAT == Q6_K || FORMAT == Q2_K;
 constexpr bool SIGNED_CODES = FORMAT == Q4_0 || FORMAT == Q5_0 || FORMAT == Q6_K;
 constexpr int SHIFT = SIGNED_CODES ? 8 - BITS : 0;

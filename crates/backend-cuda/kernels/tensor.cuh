@@ -201,14 +201,27 @@ __device__ __forceinline__ void copy_16(void *to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
 }
 
-// Copies segment j of SIZE rows of activations to shared memory, by `threads` threads.
+// Four registers from shared memory for tensor cores: lane l names 16 bytes; thread 4g+t gets word t
+// of what lanes g, g+8, g+16 and g+24 name.
+__device__ __forceinline__ uint4 load_matrices(const u8 *named) {
+    uint4 v;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(u32(__cvta_generic_to_shared(named)))
+                 : "memory");
+    return v;
+}
+
+// Copies segment j of SIZE rows of activations to shared memory, by `threads` threads: 16 pieces of 16
+// bytes a row, piece p of row n in place p ^ (n % 8), so that the same piece of eight rows lies in
+// different banks.
 template <int SIZE, class RowOf>
 __device__ __forceinline__ void fetch_rows(u8 *to, const uint4 *codes, const float2 *marks,
                                            u32 segments, u32 j, u32 thread, u32 threads,
                                            RowOf row_of) {
     for (u32 i = thread; i < SIZE * 16; i += threads) {
         const u32 n = i / 16, p = i % 16;
-        copy_16(to + n * 256 + (p ^ ((n & 1) << 2)) * 16,
+        copy_16(to + n * 256 + (p ^ (n & 7)) * 16,
                 codes + (u64(row_of(n)) * segments + j) * 16 + p);
     }
     for (u32 i = thread; i < SIZE * 4; i += threads) {
@@ -243,9 +256,10 @@ __device__ __forceinline__ void multiply(float (&segment)[2][NT][4], const float
             }
 #pragma unroll
             for (int nt = 0; nt < USED; nt++) {
-                const int n = nt * 8 + g;
-                const uint4 v = *reinterpret_cast<const uint4 *>(
-                    rows + n * 256 + ((h * 4 + t) ^ ((n & 1) << 2)) * 16);
+                // Low and high half of block 2h, then of block 2h+1.
+                const int lane = 4 * g + t, row = lane % 8;
+                const uint4 v =
+                    load_matrices(rows + (nt * 8 + row) * 256 + ((4 * h + lane / 8) ^ row) * 16);
                 const u8 *at = rows + SIZE * 256 + (nt * 8 + 2 * t) * MARK_STRIDE + h * 16;
                 const Marks x = {*reinterpret_cast<const float4 *>(at),
                                  *reinterpret_cast<const float4 *>(at + MARK_STRIDE)};

@@ -42,8 +42,9 @@ pub enum KernelError {
 }
 
 /// Headers that kernels include.
-const HEADERS: [(&CStr, &str); 7] = [
+const HEADERS: [(&CStr, &str); 8] = [
     (c"base.cuh", include_str!("../kernels/base.cuh")),
+    (c"lanes.cuh", include_str!("../kernels/lanes.cuh")),
     (c"math.cuh", include_str!("../kernels/math.cuh")),
     (c"quantise.cuh", include_str!("../kernels/quantise.cuh")),
     (c"record.cuh", include_str!("../kernels/record.cuh")),
