@@ -2,7 +2,7 @@
 //
 // Grid (groups of 32 outputs of all parts, tiles); a block's warps share out the segments. Row r of the output
 // reads row from[r] of the codes (r itself without `from`). Tiles of a list with no rows are left
-// out. Shared memory: per warp 4096 bytes and 8*NT * 336 of activations, then segments * 8*NT * 36
+// out. Shared memory: per warp ENDS_BYTES and 8*NT * 336 of activations, then segments * 8*NT * 36
 // floats.
 // order: the law; segments are added ascending      bound: weight bytes      twin: matmul_plain
 #include "tensor.cuh"
@@ -20,9 +20,9 @@ __device__ __forceinline__ void few(const Part &p, const uint4 *codes, const flo
     if (tile.count == 0) return;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const int g = lane / 4, t = lane % 4;
-    constexpr int WARP_BYTES = 4096 + segment_bytes(SIZE);
-    u8 *own = reinterpret_cast<u8 *>(shared) + warp * WARP_BYTES, *rows_here = own + 4096;
-    float4 *ends = reinterpret_cast<float4 *>(own);
+    constexpr int WARP_BYTES = ENDS_BYTES + segment_bytes(SIZE);
+    u8 *own = reinterpret_cast<u8 *>(shared) + warp * WARP_BYTES, *rows_here = own + ENDS_BYTES;
+    float *ends = reinterpret_cast<float *>(own);
     float *partial = reinterpret_cast<float *>(reinterpret_cast<u8 *>(shared) + warps * WARP_BYTES);
     // Rows past the tile's end repeat its last one; their results are not written.
     const auto row_of = [&](u32 n) {

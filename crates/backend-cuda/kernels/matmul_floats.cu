@@ -36,14 +36,23 @@ __device__ __forceinline__ float4 widen(Four v) {
 template <int ROWS>
 __device__ __forceinline__ void fetch_rows(float4 *own, const float *x, u32 first, u32 rows, u32 cols,
                                            u32 j, u32 lane, const u32 *from) {
-    __syncwarp();
+    // Everything is under way before anything is put down.
+    float v[ROWS][8];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         const u32 n = min(first + r, rows - 1);
-        const float *row = x + u64(from ? from[n] : n) * cols + j * 256;
-        float *to = reinterpret_cast<float *>(own + r * 64);
+        const float *row = x + u64(from ? from[n] : n) * cols + j * 256 + lane;
 #pragma unroll
-        for (u32 k = lane; k < 256; k += 32) to[k] = j * 256 + k < cols ? row[k] : 0.0f;
+        for (u32 k = 0; k < 8; k++) {
+            v[r][k] = j * 256 + lane + k * 32 < cols ? row[k * 32] : 0.0f;
+        }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        float *to = reinterpret_cast<float *>(own + r * 64) + lane;
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) to[k * 32] = v[r][k];
     }
     __syncwarp();
 }

@@ -12,27 +12,8 @@
 // twin: matmul_plain
 #include "tensor.cuh"
 
-// Floats that are kept of a block's ending.
-constexpr int END_FLOATS = TWO_SCALES ? 4 : HAS_MINS ? 2 : 1;
-constexpr int ENDS_BYTES = 256 * 4 * END_FLOATS;
-// Blocks that are multiplied together: endings with two scales take many registers.
-#ifndef TOG
-#define TOG 1
-#endif
-#ifndef BLOCKS
-#define BLOCKS 2
-#endif
-constexpr int TOGETHER = TWO_SCALES ? 1 : TOG;
-
-__device__ __forceinline__ void put_end(float *ends, int at, const float4 &e) {
-    if (END_FLOATS == 4) {
-        reinterpret_cast<float4 *>(ends)[at] = e;
-    } else if (END_FLOATS == 2) {
-        reinterpret_cast<float2 *>(ends)[at] = make_float2(e.x, e.z);
-    } else {
-        ends[at] = e.x;
-    }
-}
+// Blocks whose endings are held together: what is held longer leaves fewer registers for the rest.
+constexpr int TOGETHER = BITS == 8 && !TWO_SCALES ? 2 : 1;
 
 // The endings of two neighbouring outputs.
 __device__ __forceinline__ void two_ends(float4 (&to)[2], const float *ends, int at) {
@@ -187,9 +168,7 @@ __device__ __forceinline__ void many(const Part &p, const uint4 *codes, const fl
         if (!works) continue;
         const u8 *stage = stages + (j & 1) * stage_bytes;
         const u8 *record = stage + warp * RECORD_BYTES, *here = stage + warps * RECORD_BYTES;
-        each_ending(lane_factors(record, lane), [&](int b, const float4 &e) {
-            put_end(ends, b * 32 + lane, e);
-        });
+        write_ends(ends, lane_factors(record, lane), lane);
         __syncwarp();
         float segment[MT][4][4];
         const bool whole = tile.count > MT / 2 * 16;
@@ -225,7 +204,7 @@ __device__ __forceinline__ void many(const Part &p, const uint4 *codes, const fl
 }
 
 #define MANY_KERNEL(NT)                                                                           \
-    extern "C" __global__ void __launch_bounds__(128, BLOCKS) matmul_many_##NT(                        \
+    extern "C" __global__ void __launch_bounds__(128, 2) matmul_many_##NT(                        \
         PARTS, const uint4 *codes, const float2 *marks, u32 rows, u32 segments, const u32 *from,  \
         const Tile *tiles) {                                                                      \
         const u32 warps = blockDim.x / 32;                                                        \

@@ -32,16 +32,27 @@ __device__ __forceinline__ void rows_kernel(const Part &p, const uint4 *codes, c
         const Ends ends = load_ends(record, lane, load16);
         if (!waited) wait_for_inputs();
         waited = true;
-        __syncwarp();
+        // Everything is under way before anything is put down.
+        uint4 own[(ROWS + 1) / 2];
+        float2 mark[(ROWS + 3) / 4];
 #pragma unroll
-        for (int i = lane; i < ROWS * 16; i += 32) {
-            const u64 row = min(first + i / 16, last);
-            a[i] = codes[(row * segments + j) * 16 + i % 16];
+        for (int n = 0; n < (ROWS + 1) / 2; n++) {
+            const u64 row = min(first + (lane + n * 32) / 16, last);
+            own[n] = codes[(row * segments + j) * 16 + lane % 16];
         }
 #pragma unroll
-        for (int i = lane; i < ROWS * 8; i += 32) {
-            const u64 row = min(first + i / 8, last);
-            scales[i] = marks[(row * segments + j) * 8 + i % 8];
+        for (int n = 0; n < (ROWS + 3) / 4; n++) {
+            const u64 row = min(first + (lane + n * 32) / 8, last);
+            mark[n] = marks[(row * segments + j) * 8 + lane % 8];
+        }
+        __syncwarp();
+#pragma unroll
+        for (int n = 0; n < (ROWS + 1) / 2; n++) {
+            if (lane + n * 32 < ROWS * 16) a[lane + n * 32] = own[n];
+        }
+#pragma unroll
+        for (int n = 0; n < (ROWS + 3) / 4; n++) {
+            if (lane + n * 32 < ROWS * 8) scales[lane + n * 32] = mark[n];
         }
         __syncwarp();
         float segment[ROWS];

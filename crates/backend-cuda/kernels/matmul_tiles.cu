@@ -4,13 +4,13 @@
 // Grid (blocks of outputs, tiles), 4 warps; a warp has `per` groups of 32 outputs one after the other,
 // whose records are one run of memory that flows through STAGES places of shared memory. The tile's
 // activations are read once. Rows, `from` and `tiles` as in matmul_few. Shared memory: per warp STAGES
-// records and 4096 bytes; then segments * segment_bytes(8).
+// records and ENDS_BYTES; then segments * segment_bytes(8).
 // One or two rows take fewer instructions as dot products than on tensor cores, with the same bits.
 // order: the law; segments are added ascending      bound: weight bytes      twin: matmul_plain
 #include "lanes.cuh"
 #include "tensor.cuh"
 
-constexpr u32 WARPS = 4, STAGES = 3;
+constexpr u32 WARPS = 4, STAGES = 2;
 
 // Up to ROWS rows, by integer dot products: a lane is an output.
 template <int ROWS>
@@ -22,7 +22,7 @@ struct ByLanes {
         for (int r = 0; r < ROWS; r++) total[r] = 0.0f;
     }
 
-    __device__ __forceinline__ void add(const u8 *record, const u8 *rows, float4 *, int lane) {
+    __device__ __forceinline__ void add(const u8 *record, const u8 *rows, float *, int lane) {
         const auto load16 = [&](int at) { return *reinterpret_cast<const uint4 *>(record + at); };
         Half halves[2];
         load_half(halves[0], 0, lane, load16);
@@ -50,7 +50,7 @@ struct ByTensor {
         for (int i = 0; i < 8; i++) total[i / 4][0][i % 4] = 0.0f;
     }
 
-    __device__ __forceinline__ void add(const u8 *record, const u8 *rows, float4 *ends, int lane) {
+    __device__ __forceinline__ void add(const u8 *record, const u8 *rows, float *ends, int lane) {
         const int g = lane / 4, t = lane % 4;
         write_ends(ends, lane_factors(record, lane), lane);
         __syncwarp();
@@ -80,7 +80,7 @@ struct ByTensor {
 
 // A warp's records as they flow by: `count` of them, `segments` to a group of outputs.
 template <class Way, class Fetch>
-__device__ __forceinline__ void stream(const Tile &tile, const u8 *ring, const u8 *rows, float4 *ends,
+__device__ __forceinline__ void stream(const Tile &tile, const u8 *ring, const u8 *rows, float *ends,
                                        u32 group, u32 count, u32 segments, float *y, u32 height,
                                        int lane, Fetch fetch) {
     Way way;
@@ -116,9 +116,9 @@ extern "C" __global__ void __launch_bounds__(128, 3)
     const u32 group = (blockIdx.x * WARPS + warp) * per;
     const u32 count = group < groups ? min(per, groups - group) * segments : 0;
     u8 *ring = reinterpret_cast<u8 *>(shared) + warp * STAGES * RECORD_BYTES;
-    float4 *ends = reinterpret_cast<float4 *>(reinterpret_cast<u8 *>(shared) +
-                                              WARPS * STAGES * RECORD_BYTES + warp * 4096);
-    u8 *rows = reinterpret_cast<u8 *>(shared) + WARPS * (STAGES * RECORD_BYTES + 4096);
+    float *ends = reinterpret_cast<float *>(reinterpret_cast<u8 *>(shared) +
+                                            WARPS * STAGES * RECORD_BYTES + warp * ENDS_BYTES);
+    u8 *rows = reinterpret_cast<u8 *>(shared) + WARPS * (STAGES * RECORD_BYTES + ENDS_BYTES);
     const u8 *weights =
         w + (u64(tile.matrix) * groups + group) * segments * RECORD_BYTES + lane * 16;
     const auto fetch = [&](u32 n) {

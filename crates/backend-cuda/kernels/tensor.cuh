@@ -143,9 +143,34 @@ __device__ __forceinline__ void each_ending(const LaneFactors &own, Put put) {
 #endif
 }
 
-// Writes the endings of a record's 8 blocks, lane by lane: ends[b * 32 + output].
-__device__ __forceinline__ void write_ends(float4 *ends, const LaneFactors &own, int lane) {
-    each_ending(own, [&](int b, const float4 &e) { ends[b * 32 + lane] = e; });
+// Floats that are kept of a block's ending, and bytes of a record's endings.
+constexpr int END_FLOATS = TWO_SCALES ? 4 : HAS_MINS ? 2 : 1;
+constexpr int ENDS_BYTES = 256 * 4 * END_FLOATS;
+
+__device__ __forceinline__ void put_end(float *ends, int at, const float4 &e) {
+    if (END_FLOATS == 4) {
+        reinterpret_cast<float4 *>(ends)[at] = e;
+    } else if (END_FLOATS == 2) {
+        reinterpret_cast<float2 *>(ends)[at] = make_float2(e.x, e.z);
+    } else {
+        ends[at] = e.x;
+    }
+}
+
+__device__ __forceinline__ float4 end_at(const float *ends, int at) {
+    if (END_FLOATS == 4) return reinterpret_cast<const float4 *>(ends)[at];
+    float2 v = make_float2(0.0f, 0.0f);
+    if (END_FLOATS == 2) {
+        v = reinterpret_cast<const float2 *>(ends)[at];
+    } else {
+        v.x = ends[at];
+    }
+    return make_float4(v.x, FORMAT == WIDE ? 0.0f : -v.x * MAGIC, v.y, 0.0f);
+}
+
+// Writes the endings of a record's 8 blocks, lane by lane: number b * 32 + output.
+__device__ __forceinline__ void write_ends(float *ends, const LaneFactors &own, int lane) {
+    each_ending(own, [&](int b, const float4 &e) { put_end(ends, b * 32 + lane, e); });
 }
 
 // {scale, sum} of blocks 2h and 2h+1 of two rows.
@@ -234,7 +259,7 @@ __device__ __forceinline__ void fetch_rows(u8 *to, const uint4 *codes, const flo
 // One segment for the first 8 * USED of SIZE rows in shared memory; the results of others are left
 // as they are. `fragment(H)` is half a record.
 template <int USED, int NT, class FragmentOf>
-__device__ __forceinline__ void multiply(float (&segment)[2][NT][4], const float4 *ends,
+__device__ __forceinline__ void multiply(float (&segment)[2][NT][4], const float *ends,
                                          const u8 *rows, int g, int t, FragmentOf fragment) {
     constexpr int SIZE = NT * 8;
     const Magic start = magic();
@@ -251,7 +276,7 @@ __device__ __forceinline__ void multiply(float (&segment)[2][NT][4], const float
 #pragma unroll
                 for (int r = 0; r < 4; r++) {
                     words[bb][r] = word_of(f, hh * 2 + bb, r);
-                    end[bb][r] = ends[(2 * h + bb) * 32 + r * 8 + g];
+                    end[bb][r] = end_at(ends, (2 * h + bb) * 32 + r * 8 + g);
                 }
             }
 #pragma unroll

@@ -188,7 +188,7 @@ impl Cuda {
         let shape = Shape {
             grid: (blocks(parts, 1), count),
             block: 32 * warps,
-            shared: warps * (4096 + tile * 336) + segments * tile * 36 * 4,
+            shared: warps * (ends_bytes(parts) + tile * 336) + segments * tile * 36 * 4,
         };
         if shape.shared > self.device.shared_bytes {
             // Very wide matrices: their partial results fit only for fewer rows at once.
@@ -206,11 +206,11 @@ impl Cuda {
 
     fn tiles(&self, x: &Act, parts: &[Part<'_>], work: Work<'_>) {
         const WARPS: u32 = 4;
-        const STAGES: u32 = 3;
+        const STAGES: u32 = 2;
         let &[(w, out)] = parts else { unreachable!("tiles multiply with one stack") };
         let segments = w.segments() as u32;
         let record = w.format.record_bytes() as u32;
-        let shared = WARPS * (STAGES * record + 4096) + segments * 8 * 336;
+        let shared = WARPS * (STAGES * record + ends_bytes(parts)) + segments * 8 * 336;
         if shared > self.device.shared_bytes {
             return self.few(8, x, parts, work);
         }
@@ -237,7 +237,7 @@ impl Cuda {
         let codes = self.codes(x);
         let (rows, segments) = sizes(parts);
         let record = parts[0].0.format.record_bytes() as u32;
-        let shared = |warps: u32| 2 * (warps * record + row_bytes) + warps * 4096;
+        let shared = |warps: u32| 2 * (warps * record + row_bytes) + warps * ends_bytes(parts);
         let warps = if shared(4) <= self.device.shared_bytes { 4 } else { 2 };
         let (from, tiles, count) = lists(work, rows.div_ceil(tile));
         let shape = Shape {
@@ -311,6 +311,11 @@ fn sizes(parts: &[Part<'_>]) -> (u32, u32) {
 /// The `FORMAT` of matrices side by side.
 fn format(parts: &[Part<'_>]) -> u32 {
     parts[0].0.format.number()
+}
+
+/// What tensor core kernels keep of the factors of a record.
+fn ends_bytes(parts: &[Part<'_>]) -> u32 {
+    parts[0].0.format.ends_bytes() as u32
 }
 
 /// Blocks of `unit` groups that it takes to cover each part.

@@ -79,6 +79,16 @@ impl Format {
         }
     }
 
+    /// Bytes that tensor core kernels keep of the factors of a record; ENDS_BYTES of
+    /// kernels/tensor.cuh.
+    pub(crate) fn ends_bytes(self) -> usize {
+        match self {
+            Self::Q6K | Self::Q2K => 4096,
+            Self::Q4_1 | Self::Q5_1 | Self::Q4K | Self::Q5K => 2048,
+            _ => 1024,
+        }
+    }
+
     /// The kernels that serve a matrix of this format.
     fn kernels(self) -> &'static [Kernel] {
         if self.is_float() {
