@@ -4,6 +4,7 @@
 
 mod check;
 mod fetch;
+mod gpu;
 
 use std::process::ExitCode;
 
@@ -14,13 +15,20 @@ struct Task {
     run: fn() -> anyhow::Result<()>,
 }
 
-const TASKS: [Task; 2] = [
+const TASKS: [Task; 5] = [
     Task { name: "check", description: "everything that a change must pass", run: check::check },
     Task {
         name: "fetch",
         description: "bring the models that tests use and that may not be committed",
         run: fetch::fetch,
     },
+    Task {
+        name: "gpu-pack",
+        description: "pack the CUDA tests and benchmark for a machine without Rust",
+        run: gpu::pack,
+    },
+    Task { name: "gpu-test", description: "the CUDA tests; a skip is a failure", run: gpu::test },
+    Task { name: "gpu-bench", description: "the CUDA benchmark", run: gpu::bench },
 ];
 
 fn main() -> ExitCode {

@@ -13,8 +13,8 @@ use half::f16;
 use lapidary_backend_cuda::{Cubins, Cuda, Method};
 use lapidary_cache::Extent;
 use lapidary_core::{
-    Backend, Batch, BlockType, KvCache, Matrix, Regime, SlotId, SourceError, TensorInfo, TensorSource,
-    TokenId, Value, Want,
+    Backend, Batch, BlockType, KvCache, Matrix, Regime, SlotId, SourceError, TensorInfo,
+    TensorSource, TokenId, Value, Want,
 };
 use lapidary_model::{Model, NoHooks, Precision, Step};
 use lapidary_testkit::{Loaded, Rng};
@@ -255,20 +255,22 @@ fn tokens(n: usize, seed: u64) -> Vec<TokenId> {
 }
 
 /// One step whose rows that want logits get the likeliest token, picked on the device: what comes
-/// back is eight bytes a row.
-fn step(model: &mut Loaded<Cuda>, batch: &Batch) -> Vec<TokenId> {
+/// back is eight bytes a row. Also the seconds that it took to ask for everything.
+fn step(model: &mut Loaded<Cuda>, batch: &Batch) -> (Vec<TokenId>, f64) {
+    let start = Instant::now();
     let Loaded { ops, model, cache, .. } = model;
     let kv = cache.plan(ops, batch).unwrap_or_else(|e| panic!("{e}"));
     let step = Step { batch, kv, soft: &[] };
     let states = model.forward(ops, cache, &step, &mut NoHooks);
     let rows = batch.rows_where(|row| row.want.logits);
     let logits = Model::logits(model, ops, &ops.select(&states, &rows));
+    let issued = start.elapsed().as_secs_f64();
     let picks = ops.top(&logits, rows.len(), 1).unwrap_or_else(|e| panic!("{e}"));
     let picks = picks.iter().map(|row| row[0].token).collect();
     for span in batch.spans() {
         cache.commit(ops, span.slot, &(0..span.len).collect::<Vec<_>>());
     }
-    picks
+    (picks, issued)
 }
 
 /// Reads `tokens` into the first slot, a burst at a time.
@@ -315,31 +317,38 @@ fn decode(model: &mut Loaded<Cuda>, batch: u32, depth: u32, steps: u32) {
         read(model, &tokens(depth as usize, 5));
     }
     let mut next: Vec<TokenId> = tokens(batch as usize, 9);
+    let mut issued = Vec::new();
     let mut once = |model: &mut Loaded<Cuda>, i: u32| {
         let mut rows = Batch::builder();
         for (slot, token) in (0..).map(SlotId).zip(&next) {
             let one = rows.chain(slot, depth + i, &[*token], |_| Want::LOGITS);
             rows = one.expect("slots are distinct");
         }
-        next = step(model, &rows.build());
+        let (picks, seconds) = step(model, &rows.build());
+        next = picks;
+        seconds
     };
-    (0..8).for_each(|i| once(model, i));
+    (0..8).for_each(|i| {
+        once(model, i);
+    });
     let mut times: Vec<f64> = (8..8 + steps)
         .map(|i| {
             let start = Instant::now();
-            once(model, i);
+            issued.push(once(model, i));
             start.elapsed().as_secs_f64()
         })
         .collect();
     times.sort_by(f64::total_cmp);
     let (mean, median) = (times.iter().sum::<f64>() / times.len() as f64, times[times.len() / 2]);
     println!(
-        "decode x{batch} at {depth}: {:.1} tok/s; steps of {:.3} ms (median {:.3}, {:.3} to {:.3})",
+        "decode x{batch} at {depth}: {:.1} tok/s; steps of {:.3} ms (median {:.3}, {:.3} to {:.3}), \
+         issued in {:.3}",
         f64::from(batch) / mean,
         1e3 * mean,
         1e3 * median,
         1e3 * times[0],
-        1e3 * times[times.len() - 1]
+        1e3 * times[times.len() - 1],
+        1e3 * issued.iter().sum::<f64>() / issued.len() as f64
     );
     if depth == 0 && matches!(batch, 1 | 8 | 32) {
         model.ops.start_profile();

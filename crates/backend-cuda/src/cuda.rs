@@ -501,12 +501,7 @@ impl Backend for Cuda {
         out
     }
 
-    fn top(
-        &self,
-        logits: &Act,
-        rows: usize,
-        k: usize,
-    ) -> Result<Vec<Vec<Candidate>>, DeviceError> {
+    fn top(&self, logits: &Act, rows: usize, k: usize) -> Result<Vec<Vec<Candidate>>, DeviceError> {
         assert_eq!(logits.rows(), rows, "rows of logits");
         if k <= top::MOST {
             return self.pick(logits, k);
@@ -536,11 +531,24 @@ impl Backend for Cuda {
         let out = [q, k, v].map(|x| self.blank(x.rows(), x.cols()));
         let cos = Arg::Address(angles.data.address() + (4 * k.rows() * angles.pairs) as u64);
         let warps = (q.len() + 2 * k.len()) / width;
-        let [rows, qh, h, w] = [k.rows(), q.cols() / width, k.cols() / width, width]
-            .map(|n| n as u32);
+        let [rows, qh, h, w] =
+            [k.rows(), q.cols() / width, k.cols() / width, width].map(|n| n as u32);
         let args = args![
-            q.data, k.data, v.data, q_norm.data, k_norm.data, angles.data, cos, out[0].data,
-            out[1].data, out[2].data, rows, qh, h, w, eps
+            q.data,
+            k.data,
+            v.data,
+            q_norm.data,
+            k_norm.data,
+            angles.data,
+            cos,
+            out[0].data,
+            out[1].data,
+            out[2].data,
+            rows,
+            qh,
+            h,
+            w,
+            eps
         ];
         // SAFETY: one warp per head of all three; angles for every row, weights for every column.
         unsafe { self.launch(Kernel::NormHeads, ANY, Shape::each(warps * 32), &args) };
@@ -564,7 +572,10 @@ impl Backend for Cuda {
         for x in [Some(a), b].into_iter().flatten() {
             assert_eq!((x.rows(), x.cols()), (rows, width), "shapes of a sum");
         }
-        assert!(scale.is_none_or(|s| s.len == 1 || s.len == width), "one factor, or one per column");
+        assert!(
+            scale.is_none_or(|s| s.len == 1 || s.len == width),
+            "one factor, or one per column"
+        );
         let y = self.blank(rows, width);
         let normed: Vec<_> =
             next.iter().map(|_| (self.blank(rows, width), self.blank_codes(rows, width))).collect();

@@ -433,8 +433,7 @@ impl Cuda {
             [x.rows(), heads, width, store.cells, side.size].map(|n| n as u32);
         let writes = plan.lists.at(plan.lists.writes);
         let levels = self.levels();
-        let args =
-            args![x.data, side.data, writes, levels, rows, heads, width, count, size, norm];
+        let args = args![x.data, side.data, writes, levels, rows, heads, width, count, size, norm];
         // SAFETY: a warp per block of every head; entries are taken modulo the cells, and the
         // cache names no slot that was not reserved.
         unsafe { self.launch(Kernel::KvCode, side.form as u32, shape, &args) };
@@ -511,7 +510,17 @@ fn attend(cuda: &Cuda, store: &Store, plan: &Plan, q: &Act, work: &Pieces) -> Ac
     let (block, norm) = store.rotation();
     let block = if store.values.form.is_rotated() { block } else { 0 };
     let args = args![
-        partials, marks, views, counts, out.data, codes.codes, codes.marks, w, segments, block, norm
+        partials,
+        marks,
+        views,
+        counts,
+        out.data,
+        codes.codes,
+        codes.marks,
+        w,
+        segments,
+        block,
+        norm
     ];
     // SAFETY: a thread per column; every partial result that is counted has been written; codes
     // have a place for every block of whole segments.

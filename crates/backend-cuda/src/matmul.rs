@@ -240,11 +240,8 @@ impl Cuda {
         let shared = |warps: u32| 2 * (warps * record + row_bytes) + warps * ends_bytes(parts);
         let warps = if shared(4) <= self.device.shared_bytes { 4 } else { 2 };
         let (from, tiles, count) = lists(work, rows.div_ceil(tile));
-        let shape = Shape {
-            grid: (blocks(parts, warps), count),
-            block: 32 * warps,
-            shared: shared(warps),
-        };
+        let shape =
+            Shape { grid: (blocks(parts, warps), count), block: 32 * warps, shared: shared(warps) };
         let mut args = sides(parts);
         args.extend(args![codes.codes, codes.marks, rows, segments, from, tiles]);
         // SAFETY: as in `rows`.

@@ -19,7 +19,8 @@ impl Cuda {
     pub(crate) fn pick(&self, x: &Act, k: usize) -> Result<Vec<Vec<Candidate>>, DeviceError> {
         let k = k.min(x.cols());
         let (rows, cols) = (x.rows(), x.cols() as u32);
-        let shape = |parts: usize| Shape { grid: (parts as u32, rows as u32), block: 256, shared: 0 };
+        let shape =
+            |parts: usize| Shape { grid: (parts as u32, rows as u32), block: 256, shared: 0 };
         let room = |parts: usize| self.pool.get(8 * k * parts * rows);
         let mut parts = x.cols().div_ceil(PART);
         let mut kept: Buffer = room(parts);

@@ -216,10 +216,16 @@ impl<B: Backend> Model<B> for Gemma<B> {
                 .map(|inputs| inputs.forward(ops, step, &h, self.eps)),
             eps: self.eps,
         };
-        for layer in &self.layers {
-            h = hooks.after_layer(ops, layer.id, layer.forward(ops, cache, &context, &h));
+        let mut x = ops.rms_norm(&h, self.norm_before(0), self.eps);
+        for (i, layer) in self.layers.iter().enumerate() {
+            let next = self.norm_before(i + 1);
+            (h, x) = layer.forward(ops, cache, &context, (&h, &x), next);
+            if let Some(changed) = hooks.after_layer(ops, layer.id, &h) {
+                x = ops.rms_norm(&changed, next, self.eps);
+                h = changed;
+            }
         }
-        ops.rms_norm(&h, &self.final_norm, self.eps)
+        x
     }
 
     fn logits(&self, ops: &B, hidden: &B::Act) -> B::Act {
@@ -232,6 +238,11 @@ impl<B: Backend> Model<B> for Gemma<B> {
 }
 
 impl<B: Backend> Gemma<B> {
+    /// The norm on what layer `i` reads, or the head, after the last.
+    fn norm_before(&self, i: usize) -> &B::Vector {
+        self.layers.get(i).map_or(&self.final_norm, |layer| &layer.input_norm)
+    }
+
     fn embed(&self, ops: &B, step: &Step<'_, B>) -> B::Act {
         let tokens = tokens_or(step, TokenId(0));
         let mut h = ops.embed(&self.embedding, &tokens, self.embedding_scale);
@@ -268,16 +279,18 @@ impl<B: Backend> PerLayerInputs<B> {
 }
 
 impl<B: Backend> Layer<B> {
+    /// The stream after the layer, and its norm by `next`; `x` is the stream's norm by the layer's
+    /// own input norm.
     fn forward(
         &self,
         ops: &B,
         cache: &mut dyn KvCache<B>,
         context: &Context<'_, B>,
-        h: &B::Act,
-    ) -> B::Act {
+        (h, x): (&B::Act, &B::Act),
+        next: &B::Vector,
+    ) -> (B::Act, B::Act) {
         let eps = context.eps;
-        let x = ops.rms_norm(h, &self.input_norm, eps);
-        let a = self.attention.forward(ops, cache, context, self.id, &x);
+        let a = self.attention.forward(ops, cache, context, self.id, x);
         let (r, normed) = ops.join(&Join {
             residual: h,
             branch: Branch::One(&a),
@@ -286,18 +299,32 @@ impl<B: Backend> Layer<B> {
             next: &self.feed_forward.norms(),
             eps,
         });
-        match (&self.per_layer, &context.per_layer) {
-            (Some(branch), Some(inputs)) => {
-                let y = self.feed_forward.forward(ops, &r, &normed, (self, None), eps);
-                let y = branch.forward(ops, &y, inputs, self.id, eps);
-                match &self.scale {
-                    Some(scale) => ops.scale(y, scale),
-                    None => y,
-                }
-            }
-            _ => self.feed_forward.forward(ops, &r, &normed, (self, self.scale.as_ref()), eps),
+        let norm = &self.post_feed_forward_norm;
+        if let (Some(branch), Some(inputs)) = (&self.per_layer, &context.per_layer) {
+            let end = End { residual: &r, norm, scale: None, next: &[], eps };
+            let (y, _) = self.feed_forward.forward(ops, &normed, &end);
+            let y = branch.forward(ops, &y, inputs, self.id, eps);
+            let y = match &self.scale {
+                Some(scale) => ops.scale(y, scale),
+                None => y,
+            };
+            let x = ops.rms_norm(&y, next, eps);
+            return (y, x);
         }
+        let scale = self.scale.as_ref();
+        let end = End { residual: &r, norm, scale, next: &[next], eps };
+        let (y, mut normed) = self.feed_forward.forward(ops, &normed, &end);
+        (y, normed.pop().expect("a norm for each of `next`"))
     }
+}
+
+/// A [`Join`] without its branch.
+struct End<'a, B: Backend> {
+    residual: &'a B::Act,
+    norm: &'a B::Vector,
+    scale: Option<&'a B::Vector>,
+    next: &'a [&'a B::Vector],
+    eps: f32,
 }
 
 impl<B: Backend> Attention<B> {
@@ -335,8 +362,7 @@ impl<B: Backend> Attention<B> {
     ) -> Qkv<B> {
         let (wq, q_norm, width) = (&self.wq, &self.q_norm, self.spec.width);
         let normed = |q: &B::Act, k: &B::Act, v: &B::Act| {
-            let [q, k, v] =
-                ops.norm_heads(&Heads { q, k, v, q_norm, k_norm, width, eps, angles });
+            let [q, k, v] = ops.norm_heads(&Heads { q, k, v, q_norm, k_norm, width, eps, angles });
             Qkv { q, k, v }
         };
         match values {
@@ -364,15 +390,8 @@ impl<B: Backend> FeedForward<B> {
         std::iter::once(&self.norm).chain(routed.into_iter().flatten()).collect()
     }
 
-    /// The branches' sum, joined with the residual `r`, whose [`norms`](Self::norms) are `normed`.
-    fn forward(
-        &self,
-        ops: &B,
-        r: &B::Act,
-        normed: &[B::Act],
-        (layer, scale): (&Layer<B>, Option<&B::Vector>),
-        eps: f32,
-    ) -> B::Act {
+    /// The branches' sum, joined with the residual, whose [`norms`](Self::norms) are `normed`.
+    fn forward(&self, ops: &B, normed: &[B::Act], end: &End<'_, B>) -> (B::Act, Vec<B::Act>) {
         let both = ops.linear_many(&normed[0], &[&self.gate, &self.up]);
         let dense = ops.linear(&ops.gelu_mul(&both[0], &both[1]), &self.down);
         let routed = self
@@ -386,8 +405,8 @@ impl<B: Backend> FeedForward<B> {
                 (routed, &experts.post_routed_norm),
             ]),
         };
-        let norm = &layer.post_feed_forward_norm;
-        ops.join(&Join { residual: r, branch, norm, scale, next: &[], eps }).0
+        let &End { residual, norm, scale, next, eps } = end;
+        ops.join(&Join { residual, branch, norm, scale, next, eps })
     }
 }
 

@@ -3,7 +3,9 @@
 use crate::common::{close, device, numbers, read, same_bits};
 use lapidary_backend_cpu::{Cpu, Isa};
 use lapidary_backend_cuda::Cuda;
-use lapidary_core::{Backend, Code, KvKernels, KvLayerSpec, LayerPlan, Reach, Regime, SlotId, View};
+use lapidary_core::{
+    Backend, Code, KvKernels, KvLayerSpec, LayerPlan, Reach, Regime, SlotId, View,
+};
 use lapidary_testkit::Rng;
 
 const SLOTS: usize = 3;
