@@ -1,5 +1,5 @@
 //! Speed of a model shape with random weights: `shape SHAPE.json CUBINS [quick | decode |
-//! products]`.
+//! products | long]`.
 //!
 //! The shape file lists the tensors of a GGUF file; their content is made up here, so the numbers
 //! say what the shape costs and nothing about any model's quality.
@@ -13,7 +13,7 @@ use half::f16;
 use lapidary_backend_cuda::{Cubins, Cuda, Method};
 use lapidary_cache::Extent;
 use lapidary_core::{
-    Backend, Batch, BlockType, KvCache, Matrix, Regime, SlotId, SourceError, TensorInfo,
+    Backend, Batch, BlockType, Code, KvCache, Matrix, Regime, SlotId, SourceError, TensorInfo,
     TensorSource, TokenId, Value, Want,
 };
 use lapidary_model::{Model, NoHooks, Precision, Step};
@@ -166,8 +166,15 @@ fn main() {
     }
     let source = MadeUp::read(&shape);
     let start = Instant::now();
-    let extent = Extent { slots: SLOTS, context: 17_408, burst: BURST };
-    let mut model = Loaded::of(cuda, &source, Precision::AsStored, extent, Regime::F16);
+    let long = args.get(3).is_some_and(|a| a == "long");
+    let (extent, regime) = if long {
+        let five = Code::Rotated(5);
+        let regime = Regime { keys: five, values: five };
+        (Extent { slots: 1, context: LONG + 256, burst: BURST }, regime)
+    } else {
+        (Extent { slots: SLOTS, context: 17_408, burst: BURST }, Regime::F16)
+    };
+    let mut model = Loaded::of(cuda, &source, Precision::AsStored, extent, regime);
     model.ops.finish().unwrap_or_else(|e| panic!("{e}"));
     let (free, all) = model.ops.memory();
     println!(
@@ -179,6 +186,9 @@ fn main() {
         [1, 8, 32].into_iter().for_each(|batch| decode(&mut model, batch, 0, 100));
         return;
     }
+    if long {
+        return one_long_text(&mut model);
+    }
     let rounds = if quick { 2 } else { 5 };
     for n in [512, 2048, 8192] {
         prefill(&mut model, n, rounds);
@@ -189,6 +199,41 @@ fn main() {
     for depth in [4096, 16_384] {
         decode(&mut model, 1, depth, if quick { 40 } else { 100 });
     }
+}
+
+/// Tokens of a long text.
+const LONG: u32 = 131_072;
+
+/// One text of [`LONG`] tokens in codes of five bits: speed, finite logits, memory that stays.
+fn one_long_text(model: &mut Loaded<Cuda>) {
+    let (all, sliding) = model.cache.bytes(&model.ops);
+    println!("the cache takes {all} and {sliding} bytes");
+    let start = Instant::now();
+    let (before, _) = model.ops.memory();
+    read(model, &tokens(LONG as usize, 3));
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{LONG} tokens read in {seconds:.1} s: {:.0} tok/s", f64::from(LONG) / seconds);
+    let (middle, _) = model.ops.memory();
+    let mut times = Vec::new();
+    for i in 0..64 {
+        let start = Instant::now();
+        let next = [TokenId(100 + i)];
+        let batch = Batch::builder().chain(SlotId(0), LONG + i, &next, |_| Want::LOGITS);
+        let out = model.run(&batch.expect("one span").build());
+        assert!(out.logits[0].1.iter().all(|x| x.is_finite()), "logits of token {i}");
+        model.commit(SlotId(0), 1);
+        times.push(start.elapsed().as_secs_f64());
+    }
+    times.sort_by(f64::total_cmp);
+    let (after, _) = model.ops.memory();
+    println!(
+        "decode at {LONG}: {:.1} tok/s (median, logits read back); free memory {} MiB before, {} \
+         after the text, {} after the steps",
+        1.0 / times[times.len() / 2],
+        before >> 20,
+        middle >> 20,
+        after >> 20
+    );
 }
 
 /// Products of the shape by every way that may serve them.

@@ -1,6 +1,7 @@
 //! Keys and values on the device: per slot and head, a row of cells.
 
 use std::cell::OnceCell;
+use std::ops::Range;
 
 use lapidary_core::{
     Code, KvKernels, KvLayerSpec, LayerPlan, ROTATED_BLOCK, Regime, SlotId, Unsupported, View,
@@ -123,8 +124,6 @@ pub struct Plan {
     views: Vec<View>,
     /// The longest run of neighbouring rows of one chain.
     longest: usize,
-    /// Partial results in all.
-    partials: usize,
     lists: Lists,
     /// Work for blocks that attend up to `2^i` rows at once: with the other lists for those that
     /// earlier plans needed, else made when first needed. A list of its own that goes out between
@@ -132,11 +131,22 @@ pub struct Plan {
     items: [OnceCell<Items>; EXPONENTS],
 }
 
-/// `{first row, rows, stretch, 0}` for each block, and how many there are.
+/// `{first row, rows, stretch, 0}` for each block.
 struct Items {
     place: Place,
-    count: usize,
+    pieces: Vec<Piece>,
 }
+
+/// Neighbouring rows whose partial results are in memory together.
+struct Piece {
+    items: Range<usize>,
+    rows: Range<usize>,
+    /// Their partial results, among those of all rows.
+    partials: Range<usize>,
+}
+
+/// Partial results after which a piece ends: long texts have more of them than fit into memory.
+const PIECE: usize = 8192;
 
 enum Place {
     /// Bytes from the start of the plan's lists.
@@ -208,43 +218,57 @@ impl Plan {
             // Items are read sixteen bytes at a time.
             words.resize(words.len().next_multiple_of(4), 0);
             let place = Place::Lists(4 * words.len() as u64);
-            let list = items_of(&plan.views, exponent);
-            let count = list.len() / 4;
+            let (list, pieces) = items_of(&plan.views, exponent);
             words.extend(list);
-            cell.get_or_init(|| Items { place, count });
+            cell.get_or_init(|| Items { place, pieces });
         }
         let longest = plan.views.chunk_by(chain).map(<[View]>::len).max().unwrap_or(0);
         let buffer = cuda.list(&words);
         let lists = Lists { buffer, writes, lineages: lineages_at, counts: counts_at };
-        Self { views: plan.views, longest, partials: partials as usize, lists, items }
+        Self { views: plan.views, longest, lists, items }
     }
 
-    /// Where the items for blocks of up to `2^exponent` rows are, and how many there are.
-    fn items(&self, cuda: &Cuda, exponent: usize) -> (Arg, usize) {
+    /// Where the items for blocks of up to `2^exponent` rows are, and their pieces.
+    fn items(&self, cuda: &Cuda, exponent: usize) -> (u64, &[Piece]) {
         let items = self.items[exponent].get_or_init(|| {
-            let list = items_of(&self.views, exponent);
-            Items { place: Place::Own(cuda.list(&list)), count: list.len() / 4 }
+            let (list, pieces) = items_of(&self.views, exponent);
+            Items { place: Place::Own(cuda.list(&list)), pieces }
         });
         let place = match &items.place {
-            Place::Lists(offset) => self.lists.at(*offset),
-            Place::Own(buffer) => Arg::from(buffer),
+            Place::Lists(offset) => self.lists.buffer.address() + offset,
+            Place::Own(buffer) => buffer.address(),
         };
-        (place, items.count)
+        (place, &items.pieces)
     }
 }
 
-fn items_of(views: &[View], exponent: usize) -> Vec<u32> {
-    let (mut words, mut first) = (Vec::new(), 0);
+fn items_of(views: &[View], exponent: usize) -> (Vec<u32>, Vec<Piece>) {
+    let (mut words, mut first, mut partials) = (Vec::new(), 0, 0);
+    let mut pieces: Vec<Piece> = Vec::new();
     for run in views.chunk_by(chain) {
         for rows in run.chunks(1 << exponent) {
             let ranges = rows.iter().map(stretches);
             let start = ranges.clone().map(|(start, _)| start).min().unwrap_or(0);
-            let end = ranges.map(|(start, count)| start + count).max().unwrap_or(0);
-            words.extend((start..end).flat_map(|stretch| [first, rows.len() as u32, stretch, 0]));
-            first += rows.len() as u32;
+            let end = ranges.clone().map(|(start, count)| start + count).max().unwrap_or(0);
+            if pieces.last().is_none_or(|piece| piece.partials.len() >= PIECE) {
+                let item = words.len() / 4;
+                pieces.push(Piece {
+                    items: item..item,
+                    rows: first..first,
+                    partials: partials..partials,
+                });
+            }
+            words.extend(
+                (start..end).flat_map(|stretch| [first as u32, rows.len() as u32, stretch, 0]),
+            );
+            first += rows.len();
+            partials += ranges.map(|(_, count)| count as usize).sum::<usize>();
+            let piece = pieces.last_mut().expect("there is a piece for every row");
+            (piece.items.end, piece.rows.end, piece.partials.end) =
+                (words.len() / 4, first, partials);
         }
     }
-    words
+    (words, pieces)
 }
 
 impl KvKernels for Cuda {
@@ -485,45 +509,63 @@ fn attend(cuda: &Cuda, store: &Store, plan: &Plan, q: &Act, work: &Pieces) -> Ac
     let query_heads = q.cols() / width;
     let group = query_heads / heads;
     cuda.want_items(work.exponent);
-    let (items, count) = plan.items(cuda, work.exponent);
-    let partials = cuda.pool.get(plan.partials * q.cols() * 4);
-    let marks = cuda.pool.get(plan.partials * query_heads * 8);
-    let shape = Shape {
-        grid: (count as u32, (heads * group.div_ceil(work.per)) as u32),
-        block: 256,
-        shared: work.shared as u32,
-    };
-    let [h, qh, w, c, p] = [heads, query_heads, width, store.cells, work.per].map(|n| n as u32);
-    let (views, lineages) = (plan.lists.views(), plan.lists.at(plan.lists.lineages));
-    let (keys, values, levels) = (&store.keys.data, &store.values.data, cuda.levels());
-    let mut args = vec![Arg::from(&q.data), Arg::from(keys), Arg::from(values)];
-    args.extend((!store.is_floats()).then(|| Arg::from(levels)));
-    args.extend(args![views, lineages, items, partials, marks, h, qh, w, c, p]);
-    // SAFETY: a block per item and set of query heads; every row of an item has a partial result
-    // for each stretch in which it sees anything; shared memory is what the kernel asks for.
-    unsafe { cuda.launch(work.kernel, store.pair(), shape, &args) };
-
+    let (items, pieces) = plan.items(cuda, work.exponent);
+    let most = pieces.iter().map(|piece| piece.partials.len()).max().unwrap_or(0);
+    let partials = cuda.pool.get(most * q.cols() * 4);
+    let marks = cuda.pool.get(most * query_heads * 8);
     let out = cuda.blank(q.rows(), q.cols());
     let codes = cuda.blank_codes(q.rows(), q.cols());
-    let shape = Shape { grid: (q.rows() as u32, qh), block: w, shared: 0 };
-    let (counts, segments) = (plan.lists.at(plan.lists.counts), q.cols().div_ceil(SEGMENT) as u32);
+    let [h, qh, w, c, p] = [heads, query_heads, width, store.cells, work.per].map(|n| n as u32);
+    let (lineages, counts) = (plan.lists.at(plan.lists.lineages), plan.lists.counts);
+    let views = plan.lists.buffer.address();
+    let segments = q.cols().div_ceil(SEGMENT);
     let (block, norm) = store.rotation();
     let block = if store.values.form.is_rotated() { block } else { 0 };
-    let args = args![
-        partials,
-        marks,
-        views,
-        counts,
-        out.data,
-        codes.codes,
-        codes.marks,
-        w,
-        segments,
-        block,
-        norm
-    ];
-    // SAFETY: a thread per column; every partial result that is counted has been written; codes
-    // have a place for every block of whole segments.
-    unsafe { cuda.launch(Kernel::AttendMerge, ANY, shape, &args) };
+    for piece in pieces {
+        // Rows count their partial results from the first row's of all.
+        let skipped = piece.partials.start as u64;
+        let partials_at =
+            Arg::Address(partials.address().wrapping_sub(skipped * 4 * q.cols() as u64));
+        let marks_at = Arg::Address(marks.address().wrapping_sub(skipped * 8 * query_heads as u64));
+        let items_at = Arg::Address(items + 16 * piece.items.start as u64);
+        let shape = Shape {
+            grid: (piece.items.len() as u32, (heads * group.div_ceil(work.per)) as u32),
+            block: 256,
+            shared: work.shared as u32,
+        };
+        let mut args =
+            vec![Arg::from(&q.data), Arg::from(&store.keys.data), Arg::from(&store.values.data)];
+        args.extend((!store.is_floats()).then(|| Arg::from(cuda.levels())));
+        args.push(Arg::Address(views));
+        args.extend(args![lineages, items_at, partials_at, marks_at, h, qh, w, c, p]);
+        // SAFETY: a block per item and set of query heads; every row of an item has a partial
+        // result for each stretch in which it sees anything, and there is room for those of a
+        // piece; shared memory is what the kernel asks for.
+        unsafe { cuda.launch(work.kernel, store.pair(), shape, &args) };
+
+        let first = piece.rows.start as u64;
+        let at = |buffer: &Buffer, row_bytes: usize| {
+            Arg::Address(buffer.address() + first * row_bytes as u64)
+        };
+        let shape = Shape { grid: (piece.rows.len() as u32, qh), block: w, shared: 0 };
+        let (views, counts) =
+            (Arg::Address(views + 32 * first), Arg::Address(views + counts + 4 * first));
+        let args = args![
+            partials_at,
+            marks_at,
+            views,
+            counts,
+            at(&out.data, 4 * q.cols()),
+            at(&codes.codes, SEGMENT * segments),
+            at(&codes.marks, 64 * segments),
+            w,
+            segments as u32,
+            block,
+            norm
+        ];
+        // SAFETY: a thread per column; every partial result that is counted has been written;
+        // codes have a place for every block of whole segments.
+        unsafe { cuda.launch(Kernel::AttendMerge, ANY, shape, &args) };
+    }
     out.rounded(Some(codes))
 }

@@ -202,6 +202,31 @@ fn stored_codes_are_those_of_the_cpu() {
     }
 }
 
+/// Long texts have more partial results than are kept at once.
+#[test]
+fn many_rows_of_a_long_text_are_as_each_alone() {
+    let Some(cuda) = device() else { return };
+    let mut rng = Rng(23);
+    let (shape, len) = (Shape { heads: 1, group: 2, width: 64, cells: 4200 }, 4100);
+    let total = SLOTS * len as usize * shape.key_cols();
+    let (k, v) = (numbers(&mut rng, total), numbers(&mut rng, total));
+    for regime in [Regime::F16, Regime::F32, rotated(5, 4)] {
+        let mut store = cuda.reserve(regime, shape.spec(), SLOTS, shape.cells).expect("it fits");
+        fill(&cuda, &mut store, &shape, &k, &v, len);
+        let views: Vec<_> = (len - 600..len).map(|pos| chain(SlotId(pos % 2), 0, pos, 1)).collect();
+        let cols = shape.query_cols();
+        let q = numbers(&mut rng, views.len() * cols);
+        let all = plan(&cuda, views.clone());
+        let together = read(&cuda, &cuda.attend(&store, &all, &cuda.upload(&q, cols)));
+        for (i, view) in views.iter().enumerate().step_by(29) {
+            let row = i * cols..(i + 1) * cols;
+            let alone = plan(&cuda, vec![view.clone()]);
+            let alone = cuda.attend(&store, &alone, &cuda.upload(&q[row.clone()], cols));
+            same_bits(&read(&cuda, &alone), &together[row], &format!("{regime}: row {i}"));
+        }
+    }
+}
+
 #[test]
 fn rings_wrap() {
     let Some(cuda) = device() else { return };
