@@ -69,17 +69,17 @@ fn packed() -> Result<PathBuf> {
 
 /// Runs cargo for the crate and returns the one executable that came of it.
 fn built(args: &[&str]) -> Result<PathBuf> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = Command::new("cargo");
     command.args(args).args(["--release", "-p", CRATE, "--message-format", "json"]);
     let output = command.stderr(std::process::Stdio::inherit()).output().context("cargo")?;
     ensure!(output.status.success(), "cargo {} failed", args.join(" "));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // One message a line; the executable's is the last that names one.
+    // One message a line; the last that names an executable is the one asked for.
     let path = |line: &str| {
         let (_, rest) = line.split_once("\"executable\":\"")?;
         rest.split_once('"').map(|(path, _)| PathBuf::from(path))
     };
-    text.lines().filter_map(path).last().context("cargo named no executable")
+    text.lines().rev().find_map(path).context("cargo named no executable")
 }
 
 fn strip(from: &Path, to: &Path) -> Result<()> {

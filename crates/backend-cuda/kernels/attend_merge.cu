@@ -8,19 +8,6 @@
 #include "quantise.cuh"
 #include "view.cuh"
 
-// Loads that stay where they are written: the compiler would put each next to its use.
-__device__ __forceinline__ float load_now(const float *p) {
-    float v;
-    asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(p));
-    return v;
-}
-
-__device__ __forceinline__ float2 load_now(const float2 *p) {
-    float2 v;
-    asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(p));
-    return v;
-}
-
 // The inverse rotation, a number per thread.
 __device__ __forceinline__ float turn_back(float v, u32 c, u32 block, float norm) {
     __shared__ float all[512];
@@ -47,29 +34,15 @@ extern "C" __global__ void attend_merge(const float *partials, const float2 *mar
     const u32 heads = gridDim.y, head = blockIdx.y, c = threadIdx.x;
     const u64 row = blockIdx.x, first = views[row].partial;
     float most = __uint_as_float(0xff800000u), sum = 0.0f, acc = 0.0f;
-    // Partial results of a batch are under way together.
-    constexpr u32 BATCH = 16;
-    const u32 count = counts[row];
-    for (u32 start = 0; start < count; start += BATCH) {
-        float2 mark[BATCH];
-        float part[BATCH];
-#pragma unroll
-        for (u32 n = 0; n < BATCH; n++) {
-            const u64 at = (first + start + n) * heads + head;
-            if (start + n < count) {
-                mark[n] = load_now(marks + at);
-                part[n] = load_now(partials + at * width + c);
-            }
-        }
-#pragma unroll
-        for (u32 n = 0; n < BATCH; n++) {
-            if (start + n >= count) break;
-            const float next = fmaxf(most, mark[n].x);
-            const float ours = lap_exp(most - next), theirs = lap_exp(mark[n].x - next);
-            sum = sum * ours + mark[n].y * theirs;
-            acc = acc * ours + part[n] * theirs;
-            most = next;
-        }
+#pragma unroll 4
+    for (u32 n = 0; n < counts[row]; n++) {
+        const u64 at = (first + n) * heads + head;
+        const float2 mark = marks[at];
+        const float next = fmaxf(most, mark.x);
+        const float ours = lap_exp(most - next), theirs = lap_exp(mark.x - next);
+        sum = sum * ours + mark.y * theirs;
+        acc = acc * ours + partials[at * width + c] * theirs;
+        most = next;
     }
     float v = __fdiv_rn(acc, sum);
     if (block) v = turn_back(v, c, block, norm);

@@ -22,6 +22,11 @@ fn curves_reproduce_the_vectors() {
 }
 
 #[test]
+fn matrices_side_by_side_are_each_alone() {
+    check(conformance::matrices_side_by_side_are_each_alone);
+}
+
+#[test]
 fn quantised_matrices_follow_the_law() {
     check(conformance::quantised_matrices_follow_the_law);
 }
