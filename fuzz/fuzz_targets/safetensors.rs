@@ -2,4 +2,6 @@
 //! `crates/format/tests/corpus`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| lapidary_format::fuzz::folder(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    lapidary_format::fuzz::folder(data);
+});

@@ -4,6 +4,7 @@
 
 mod check;
 mod fetch;
+mod fuzz;
 mod gpu;
 
 use std::process::ExitCode;
@@ -15,12 +16,17 @@ struct Task {
     run: fn() -> anyhow::Result<()>,
 }
 
-const TASKS: [Task; 5] = [
+const TASKS: [Task; 6] = [
     Task { name: "check", description: "everything that a change must pass", run: check::check },
     Task {
         name: "fetch",
         description: "bring the models that tests use and that may not be committed",
         run: fetch::fetch,
+    },
+    Task {
+        name: "fuzz",
+        description: "every reader of foreign bytes, 30 seconds each or --seconds N",
+        run: fuzz::fuzz,
     },
     Task {
         name: "gpu-pack",

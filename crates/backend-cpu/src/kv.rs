@@ -1,7 +1,11 @@
 //! Keys and values in memory: per slot and head, a row of cells.
 
+use std::ops::Range;
+
 use half::f16;
-use lapidary_core::{Code, KvKernels, KvLayerSpec, LayerPlan, Regime, SlotId, Unsupported, View};
+use lapidary_core::{
+    Code, KvKernels, KvLayerSpec, LayerPlan, Regime, SlotId, Transport, Unsupported, View,
+};
 
 use crate::act::Act;
 use crate::cpu::Cpu;
@@ -131,6 +135,49 @@ impl KvKernels for Cpu {
             let (from, to) = (store.cell(slot, head, from), store.cell(slot, head, to));
             for Cells { size, bytes, .. } in [&mut store.keys, &mut store.values] {
                 bytes.copy_within(from * *size..(from + 1) * *size, to * *size);
+            }
+        }
+    }
+
+    fn transport(&self) -> Option<&dyn Transport<Store>> {
+        Some(self)
+    }
+}
+
+/// An entry's bytes are those of its heads in turn, each head's key before its value.
+impl Transport<Store> for Cpu {
+    fn layout(&self) -> &'static str {
+        "cpu-1"
+    }
+
+    fn entry_bytes(&self, store: &Store) -> usize {
+        store.spec.heads * (store.keys.size + store.values.size)
+    }
+
+    fn export(&self, store: &Store, slot: SlotId, entries: Range<u32>) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(entries.len() * self.entry_bytes(store));
+        for entry in entries {
+            for head in 0..store.spec.heads {
+                let cell = store.cell(slot, head, entry);
+                for side in [&store.keys, &store.values] {
+                    bytes.extend_from_slice(&side.bytes[cell * side.size..(cell + 1) * side.size]);
+                }
+            }
+        }
+        bytes
+    }
+
+    fn import(&self, store: &mut Store, slot: SlotId, first: u32, bytes: &[u8]) {
+        let entries = bytes.chunks_exact(self.entry_bytes(store));
+        assert!(entries.remainder().is_empty(), "{} bytes are no whole entries", bytes.len());
+        let head_bytes = store.keys.size + store.values.size;
+        for (entry, bytes) in (first..).zip(entries) {
+            for (head, bytes) in bytes.chunks_exact(head_bytes).enumerate() {
+                let cell = store.cell(slot, head, entry);
+                let (key, value) = bytes.split_at(store.keys.size);
+                for (side, bytes) in [(&mut store.keys, key), (&mut store.values, value)] {
+                    side.bytes[cell * side.size..(cell + 1) * side.size].copy_from_slice(bytes);
+                }
             }
         }
     }

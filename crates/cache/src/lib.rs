@@ -15,6 +15,7 @@
 mod cache;
 mod extent;
 mod plan;
+mod section;
 mod spec;
 
 pub use cache::{Cache, ReserveError};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use lapidary_core::{Batch, LayerPlan, Reach, Span, View};
+use lapidary_core::{Batch, LayerPlan, Reach, SlotId, Span, View};
 
 /// What layers must share to share a plan.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -46,4 +46,25 @@ fn newest_ancestors(span: &Span, i: usize, most: u32) -> Vec<u32> {
     let line = span.lineage(i);
     let skip = line.len().saturating_sub(most as usize);
     line[skip..].iter().map(|&offset| span.base + offset as u32).collect()
+}
+
+/// A row that looks at a slot's committed entries from the position after them.
+pub(crate) struct Onlooker {
+    pub(crate) slot: SlotId,
+    /// How many entries there are; at least one.
+    pub(crate) committed: u32,
+    /// The first entry that no later one has overwritten.
+    pub(crate) oldest: u32,
+}
+
+/// The views of rows that store nothing. A sliding layer shows one entry more than a row of the
+/// sequence itself would see of the past: its own place is not taken.
+pub(crate) fn onlook_plan(onlookers: impl Iterator<Item = Onlooker>, reach: Reach) -> LayerPlan {
+    let mut plan = LayerPlan::default();
+    for Onlooker { slot, committed: pos, oldest } in onlookers {
+        let first = reach.first_visible(pos).saturating_sub(2).max(oldest);
+        plan.writes.push((slot, pos));
+        plan.views.push(View { slot, pos, run: first..pos, lineage: Vec::new() });
+    }
+    plan
 }

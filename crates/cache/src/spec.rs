@@ -59,6 +59,15 @@ impl KvSpec {
         let rule = self.rules.iter().rfind(|(family, _)| meant(*family));
         rule.map_or(Regime::F16, |(_, regime)| *regime)
     }
+
+    /// The last layer that is named by number. A model that has no such layer was not meant.
+    pub fn last_named(&self) -> Option<LayerId> {
+        let named = self.rules.iter().filter_map(|(family, _)| match family {
+            Family::Layers(_, last) => Some(LayerId(*last)),
+            Family::All | Family::Global | Family::Sliding => None,
+        });
+        named.max()
+    }
 }
 
 impl Default for KvSpec {
@@ -166,6 +175,7 @@ mod tests {
         assert_eq!(regime(2, Reach::All), "f32");
         assert_eq!(regime(5, Reach::Window(4)), "f32");
         assert_eq!(regime(6, Reach::Window(4)), "f16");
+        assert_eq!((spec.last_named(), KvSpec::default().last_named()), (Some(LayerId(5)), None));
     }
 
     #[test]

@@ -1,12 +1,18 @@
 //! What can be typed. Nothing here touches the world.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use lapidary_backend_cpu::Isa;
 use lapidary_cache::KvSpec;
+use lapidary_core::TokenId;
+use lapidary_text::Overflow;
 
 use crate::device::DeviceName;
+use crate::draft::DraftArgs;
+use crate::prompt_cache::PromptCacheArgs;
+use crate::trace::TraceArgs;
 
 /// Runs Google's Gemma 4 family from quantised weights.
 #[derive(Debug, Parser)]
@@ -19,7 +25,9 @@ pub(crate) struct Typed {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Answer one prompt, streamed.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
+    /// Talk with a model, turn by turn; `/help` lists what can be typed.
+    Chat(Box<ChatArgs>),
     /// Show how a text is cut into tokens.
     Tokenize(TokenizeArgs),
     /// Show what a model file holds and how much memory it takes.
@@ -28,6 +36,12 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     /// Measure speed, next to what this machine allows.
     Bench(BenchArgs),
+    /// Turn texts into vectors.
+    Embed(EmbedArgs),
+    /// Show what this machine can do, and whether the built-in model answers as it should.
+    Doctor(DoctorArgs),
+    /// Show where the layer dumps of two runs first differ.
+    Diff(DiffArgs),
 }
 
 /// Which model.
@@ -40,7 +54,7 @@ pub(crate) struct ModelArgs {
 }
 
 /// Where and how a model runs.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct DeviceArgs {
     /// Device to run on.
     #[arg(long, value_name = "cpu|cuda[:N]", default_value_t = DeviceName::Cpu)]
@@ -50,7 +64,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "SPEC", default_value_t = KvSpec::default())]
     pub(crate) kv: KvSpec,
     /// Tokens that prompt and text may have together [default: the model's, at most 8192].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) ctx: Option<u32>,
     /// Threads [default: as many as this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -60,36 +74,131 @@ pub(crate) struct DeviceArgs {
     pub(crate) isa: Option<Isa>,
 }
 
+impl DeviceArgs {
+    /// What they are where nothing is typed.
+    pub(crate) fn untyped() -> Self {
+        #[derive(Parser)]
+        struct Nothing {
+            #[command(flatten)]
+            device: DeviceArgs,
+        }
+        Nothing::parse_from([""; 0]).device
+    }
+}
+
 /// How tokens are chosen.
 #[derive(Args, Debug)]
 pub(crate) struct SamplingArgs {
-    /// Where the settings below start from: greedy, or what the model recommends.
-    #[arg(long, value_name = "greedy|model", default_value = "greedy")]
-    pub(crate) sampling: Preset,
+    /// Where the settings below start from: greedy, or what the model recommends [default: greedy for `run`,
+    /// model for `chat`].
+    #[arg(long, value_name = "greedy|model")]
+    pub(crate) sampling: Option<Preset>,
     /// Most tokens to produce [default: until the text ends].
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) max_tokens: Option<u32>,
     /// Same seed, same text.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) seed: u64,
     /// 0 takes the likeliest token, 1 draws from the model's own distribution.
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) temp: Option<f32>,
     /// Keep only the N likeliest tokens; 0 keeps all.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) top_k: Option<usize>,
     /// Keep the likeliest tokens that make up this probability.
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub(crate) top_p: Option<f32>,
     /// Drop tokens less likely than this part of the likeliest.
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub(crate) min_p: Option<f32>,
-    /// Make recent tokens less likely; 1 changes nothing.
+    /// Keep only tokens within this many standard deviations of the highest logit; 0 keeps all.
     #[arg(long, value_name = "X")]
+    pub(crate) top_n_sigma: Option<f32>,
+    /// Make recent tokens less likely; 1 changes nothing.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) repeat_penalty: Option<f32>,
+    /// How many tokens are recent [default: 64].
+    #[arg(long, value_name = "N")]
+    pub(crate) repeat_last_n: Option<usize>,
+    /// Taken from the logits of recent tokens.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) presence_penalty: Option<f32>,
+    /// Taken from the logits of recent tokens as often as they occur.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) frequency_penalty: Option<f32>,
+    #[command(flatten)]
+    pub(crate) dry: DryArgs,
+    /// How often to drop all but the least of the tokens that --xtc-threshold calls obvious.
+    #[arg(long, value_name = "P")]
+    pub(crate) xtc_probability: Option<f32>,
+    /// From which probability on a token is obvious [default: 0.1].
+    #[arg(long, value_name = "P", requires = "xtc_probability")]
+    pub(crate) xtc_threshold: Option<f32>,
+    /// Change a token's logit, e.g. 42+1.5 or 42-inf (repeatable).
+    #[arg(short = 'l', long, value_name = "ID(+|-)X", value_parser = logit_bias)]
+    pub(crate) logit_bias: Vec<(TokenId, f32)>,
     /// End the text before this string (repeatable).
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
+}
+
+/// Against repetition: DRY.
+#[derive(Args, Debug)]
+pub(crate) struct DryArgs {
+    /// What a token loses that makes a repetition longer than allowed; 0 changes nothing.
+    #[arg(long, value_name = "X", default_value_t = 0.0)]
+    pub(crate) dry_multiplier: f32,
+    /// How the loss grows with each further token.
+    #[arg(long, value_name = "X", default_value_t = 1.75)]
+    pub(crate) dry_base: f32,
+    /// Repetitions shorter than this are ignored.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(crate) dry_allowed_length: usize,
+    /// How many of the last tokens are looked at [default: all].
+    #[arg(long, value_name = "N")]
+    pub(crate) dry_penalty_last_n: Option<usize>,
+    /// No repetition goes across this; one token of the vocabulary, or `none` (repeatable)
+    /// [default: newline, `:`, `"` and `*`].
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) dry_sequence_breaker: Vec<String>,
+}
+
+/// What the text must look like.
+#[derive(Args, Debug)]
+#[group(multiple = false)]
+pub(crate) struct RulesArgs {
+    /// The text is JSON that this schema describes: a file, or the schema itself.
+    #[arg(short = 'j', long, value_name = "FILE|TEXT")]
+    pub(crate) json_schema: Option<String>,
+    /// The text follows the grammar in this file: GBNF (with `::=`) or Lark.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) grammar: Option<PathBuf>,
+    /// All of the text matches this regular expression.
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) regex: Option<String>,
+}
+
+/// `ID+X` or `ID-X`, `inf` included, as in llama.cpp.
+fn logit_bias(text: &str) -> Result<(TokenId, f32), String> {
+    let wrong = || format!("`{text}` is no bias; write a token's id, a sign and a number: 42-1.5");
+    let at = text.find(['+', '-']).ok_or_else(wrong)?;
+    let id = text[..at].parse().map_err(|_| wrong())?;
+    let bias = text[at..].parse().map_err(|_| wrong())?;
+    Ok((TokenId(id), bias))
+}
+
+/// How a conversation is written down.
+#[derive(Args, Debug)]
+pub(crate) struct TemplateArgs {
+    /// Jinja file to use instead of the model's own chat template.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) chat_template: Option<PathBuf>,
+    /// System text before everything else.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Let the model think first, where its template allows that.
+    #[arg(long)]
+    pub(crate) think: bool,
 }
 
 /// Where sampling settings start from.
@@ -97,6 +206,26 @@ pub(crate) struct SamplingArgs {
 pub(crate) enum Preset {
     Greedy,
     Model,
+}
+
+/// What an engine does besides answering.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct EngineArgs {
+    #[command(flatten)]
+    pub(crate) kept: PromptCacheArgs,
+    #[command(flatten)]
+    pub(crate) draft: DraftArgs,
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
+}
+
+/// Two layer dumps, as `--dump-layers` writes them.
+#[derive(Args, Debug)]
+pub(crate) struct DiffArgs {
+    /// One run's dump.
+    pub(crate) left: PathBuf,
+    /// Another run's.
+    pub(crate) right: PathBuf,
 }
 
 #[derive(Args, Debug)]
@@ -107,22 +236,97 @@ pub(crate) struct RunArgs {
     pub(crate) device: DeviceArgs,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
     /// The prompt; without it, standard input.
     #[arg(conflicts_with = "prompt_file")]
     pub(crate) prompt: Option<String>,
     /// Read the prompt from a file.
     #[arg(long, value_name = "FILE")]
     pub(crate) prompt_file: Option<PathBuf>,
-    /// System text before the prompt.
-    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
-    pub(crate) system: Option<String>,
-    /// Let the model think first, where its template allows that.
-    #[arg(long, conflicts_with = "raw")]
-    pub(crate) think: bool,
+    #[command(flatten)]
+    pub(crate) template: TemplateArgs,
     /// Continue the prompt as it stands: no chat template, special tokens honoured.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["system", "think", "chat_template"])]
     pub(crate) raw: bool,
+    /// Fewest tokens to produce before the text may end.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) min_tokens: u32,
+    #[command(flatten)]
+    pub(crate) rules: RulesArgs,
+    /// With --json: each token's log-probability and those of the N likeliest.
+    #[arg(long, value_name = "N", requires = "json")]
+    pub(crate) logprobs: Option<usize>,
+    /// With --json: the same for the tokens of the prompt.
+    #[arg(long, value_name = "N", requires = "json")]
+    pub(crate) prompt_logprobs: Option<usize>,
     /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct EmbedArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// The texts; without them, each line of standard input is one.
+    #[arg(conflicts_with = "file")]
+    pub(crate) texts: Vec<String>,
+    /// Read texts from a file of JSON lines: strings, or objects with a `text`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// How a text's hidden states become one vector.
+    #[arg(long, value_name = "mean|last", default_value = "mean")]
+    pub(crate) pooling: PoolingName,
+    /// Print one JSON object instead of a line of numbers per text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How hidden states become one vector.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub(crate) enum PoolingName {
+    Mean,
+    Last,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ChatArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) template: TemplateArgs,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    /// When the context is full: ask nothing more, or forget the oldest turns.
+    #[arg(long, value_name = "stop|drop-oldest", default_value = "stop",
+        value_parser = overflow)]
+    pub(crate) overflow: Overflow,
+    /// Go on with a conversation that `/save` wrote.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) load: Option<PathBuf>,
+    /// Functions the model may call: a JSON list, as in OpenAI's `tools`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tools: Option<PathBuf>,
+}
+
+fn overflow(word: &str) -> Result<Overflow, String> {
+    match word {
+        "stop" => Ok(Overflow::Stop),
+        "drop-oldest" => Ok(Overflow::DropOldest),
+        _ => Err(format!("`{word}` is no policy; use stop or drop-oldest")),
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -170,7 +374,7 @@ pub(crate) struct EvalArgs {
     pub(crate) kld: Option<PathBuf>,
     /// Compare at most this many windows [default: all that the text fills].
     #[arg(long, value_name = "N")]
-    pub(crate) windows: Option<usize>,
+    pub(crate) windows: Option<NonZeroUsize>,
     /// The cache to compare with.
     #[arg(long, value_name = "SPEC", default_value_t = KvSpec::default())]
     pub(crate) against: KvSpec,
@@ -202,7 +406,7 @@ pub(crate) struct BenchArgs {
     pub(crate) shape: Option<String>,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
-    /// Prompt lengths to time.
+    /// Prompt lengths to time; 0 for none.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [512])]
     pub(crate) prefill: Vec<u32>,
     /// Tokens to decode per measurement; 0 for none.
@@ -216,7 +420,8 @@ pub(crate) struct BenchArgs {
         value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: Vec<u32>,
     /// How often each is timed, after one run that is not.
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeats: u32,
     /// Print one JSON object.
     #[arg(long)]

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use crate::args::BenchArgs;
 use crate::device::{Device, Work, run_on};
-use crate::engine::{cache, extent, load_model, stored_layers};
+use crate::engine::{cache, check_layers, extent, load_model, stored_layers};
 use crate::failure::Failure;
 use crate::memory;
-use crate::model::find;
+use crate::model::{self, find};
 
 /// Shapes that are built in.
 static SHAPES: [(&str, &str); 3] = [
@@ -36,7 +36,8 @@ impl Work for Timed<'_> {
 
     fn on<D: Device>(self, settings: D::Settings) -> Result<u8, Failure> {
         let Self { args, source } = self;
-        let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
+        let config = model::config(source)?;
+        check_layers(&args.device.kv, &config)?;
         let extent = room(args, &config)?;
         memory::check(source, &config, &args.device, extent)?;
         let ops = D::open(settings)?;
@@ -69,7 +70,7 @@ impl Work for Timed<'_> {
 
 fn plan(args: &BenchArgs) -> Plan {
     Plan {
-        prefill: args.prefill.clone(),
+        prefill: args.prefill.iter().copied().filter(|rows| *rows > 0).collect(),
         decode: args.decode,
         depths: args.depth.clone(),
         batches: args.batch.clone(),

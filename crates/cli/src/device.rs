@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use lapidary_backend_cpu::{Cpu, Isa};
-use lapidary_backend_cuda::{Cubins, Cuda};
-use lapidary_core::KvKernels;
+use lapidary_backend_cuda::{Cubins, Cuda, OpenError};
+use lapidary_core::{Backend, KvKernels};
 use lapidary_measure::Ceilings;
 
 use crate::args::DeviceArgs;
@@ -97,6 +97,32 @@ impl Device for Cuda {
 
     fn ceilings(&self) -> Option<Ceilings> {
         None
+    }
+}
+
+/// A GPU that can be used.
+pub(crate) struct Gpu {
+    pub(crate) name: String,
+    pub(crate) free_bytes: usize,
+    pub(crate) total_bytes: usize,
+}
+
+/// Every GPU, or why one cannot be used; without any, why there is none.
+pub(crate) fn gpus() -> Vec<Result<Gpu, OpenError>> {
+    let mut found = Vec::new();
+    loop {
+        match Cuda::open(found.len(), cubins()) {
+            Ok(cuda) => {
+                let (free_bytes, total_bytes) = cuda.memory();
+                found.push(Ok(Gpu { name: cuda.name(), free_bytes, total_bytes }));
+            }
+            Err(OpenError::NoDevice { .. }) if !found.is_empty() => return found,
+            Err(old @ OpenError::OldDevice { .. }) => found.push(Err(old)),
+            Err(error) => {
+                found.push(Err(error));
+                return found;
+            }
+        }
     }
 }
 

@@ -5,16 +5,19 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 use lapidary_cache::{Cache, Extent, KvBytes, KvSpec};
 use lapidary_core::{Backend, KvKernels, KvLayerSpec, LayerId, Regime, TensorSource};
-use lapidary_engine::{Engine, FirstCome, Limits, NoDrafts, Parts, Scheduler, StartError};
+use lapidary_engine::{Engine, FirstCome, Limits, Parts, Scheduler, StartError};
 use lapidary_format::Source;
+use lapidary_measure::{LayerWatch, Log, Traced};
 use lapidary_model::config::Config;
 use lapidary_model::gemma::Gemma;
-use lapidary_model::{Model, Precision, load};
+use lapidary_model::{Hooks, Model, NoHooks, Precision, load};
 
-use crate::args::DeviceArgs;
+use crate::args::{DeviceArgs, EngineArgs};
 use crate::device::{Device, Work, run_on};
 use crate::failure::Failure;
 use crate::memory;
+use crate::model;
+use crate::trace::Watched;
 
 /// The most context that is reserved without being asked for.
 const DEFAULT_CONTEXT: u32 = 8192;
@@ -27,6 +30,18 @@ pub(crate) struct Running {
     /// Of all slots together.
     pub(crate) kv_bytes: KvBytes,
     pub(crate) device: String,
+    /// Tokens that a sequence may have.
+    pub(crate) context: u32,
+    /// What to wait for when the engine has stopped.
+    watched: Option<Watched>,
+}
+
+impl Running {
+    /// Lets go of the engine, and waits until what was watched is written.
+    pub(crate) fn stop(self, options: &EngineArgs) -> Result<(), Failure> {
+        drop(self.engine);
+        self.watched.map_or(Ok(()), |watched| watched.finish(options.trace.trace.is_some()))
+    }
 }
 
 /// The context a model is given: as asked, or its own up to a default.
@@ -38,6 +53,19 @@ pub(crate) fn context(asked: Option<u32>, config: &Config) -> Result<u32, Failur
         Some(n) => {
             let message = format!("--ctx {n} is out of range; this model takes 2 to {most} tokens");
             Err(Failure::usage("context", message))
+        }
+    }
+}
+
+/// Refuses a regime for layers that the model does not have.
+pub(crate) fn check_layers(kv: &KvSpec, config: &Config) -> Result<(), Failure> {
+    let layers = config.layers.len();
+    match kv.last_named().filter(|last| last.index() >= layers) {
+        None => Ok(()),
+        Some(last) => {
+            let (last, most) = (last.0, layers - 1);
+            let message = format!("--kv names layer {last}; this model has layers 0 to {most}");
+            Err(Failure::usage("kv", message))
         }
     }
 }
@@ -65,41 +93,66 @@ pub(crate) fn stored_layers(
 }
 
 /// Loads the model and starts an engine for one sequence.
-pub(crate) fn start(source: Source, args: &DeviceArgs) -> Result<Running, Failure> {
-    let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
-    let extent = extent(context(args.ctx, &config)?);
+pub(crate) fn start(
+    source: Source,
+    args: &DeviceArgs,
+    options: &EngineArgs,
+) -> Result<Running, Failure> {
+    start_for(source, args, options, 1)
+}
+
+/// Loads the model and starts an engine for several sequences at once.
+pub(crate) fn start_for(
+    source: Source,
+    args: &DeviceArgs,
+    options: &EngineArgs,
+    slots: usize,
+) -> Result<Running, Failure> {
+    options.draft.check()?;
+    let config = model::config(&source)?;
+    check_layers(&args.kv, &config)?;
+    let extent = Extent { slots, ..extent(context(args.ctx, &config)?) };
     memory::check(&source, &config, args, extent)?;
     let kv_bytes = KvBytes::per_slot(&extent, stored_layers(&config, &args.kv));
-    let (engine, device) = run_on(args, Start { source, kv: args.kv.clone(), extent })?;
-    Ok(Running { engine, kv_bytes, device })
+    let (kv, options) = (args.kv.clone(), options.clone());
+    let (engine, device, watched) = run_on(args, Start { source, kv, options, extent })?;
+    Ok(Running { engine, kv_bytes, device, context: extent.context, watched })
 }
 
 /// Starts an engine whose parts are made in its own thread.
 struct Start {
     source: Source,
     kv: KvSpec,
+    options: EngineArgs,
     extent: Extent,
 }
 
 impl Work for Start {
-    type Done = (Engine, String);
+    type Done = (Engine, String, Option<Watched>);
 
-    fn on<D: Device>(self, settings: D::Settings) -> Result<(Engine, String), Failure> {
+    fn on<D: Device>(self, settings: D::Settings) -> Result<Self::Done, Failure> {
         let (tell, told) = std::sync::mpsc::channel();
-        let build = move || {
+        let open = move || {
             let ops = D::open(settings)?;
             // Whoever started the engine waits for its name.
             let _ = tell.send(ops.name());
-            parts(ops, &self.source, &self.kv, self.extent)
+            Ok(ops)
         };
         let began = Instant::now();
-        let started = Engine::start(build, move || began.elapsed());
+        let clock = move || began.elapsed();
+        let (started, watched) = if self.options.trace.watches() {
+            let (sinks, watched) = self.options.trace.sinks()?;
+            let build = move || self.watched(open()?, Log::new(clock, sinks));
+            (Engine::start(build, clock), Some(watched))
+        } else {
+            (Engine::start(move || self.parts(open()?, Box::new(NoHooks)), clock), None)
+        };
         let (engine, _) = started.map_err(|error| match error {
             StartError::Build(failure) => failure,
             error => Failure::work("engine_not_started", error),
         })?;
         let name = told.recv().map_err(|e| Failure::work("engine_not_started", e))?;
-        Ok((engine, name))
+        Ok((engine, name, watched))
     }
 }
 
@@ -133,23 +186,35 @@ pub(crate) fn cache<B: KvKernels>(
     cache.map_err(|e| Failure::work("cache", e))
 }
 
-/// Runs in the engine's thread.
-fn parts<B: KvKernels>(
-    ops: B,
-    source: &Source,
-    kv: &KvSpec,
-    extent: Extent,
-) -> Result<Parts<B>, Failure> {
-    let model = load_model(&ops, source, Precision::AsStored)?;
-    let cache = cache(&ops, &model, kv, extent)?;
-    let scheduler = Scheduler::new(limits(extent), Box::new(FirstCome));
-    Ok(Parts {
-        ops,
-        model: Box::new(model),
-        cache: Box::new(cache),
-        drafter: Box::new(NoDrafts),
-        scheduler: scheduler.map_err(|e| Failure::work("engine_not_started", e))?,
-    })
+impl Start {
+    /// The parts of an engine over a device that is watched.
+    fn watched<B: KvKernels>(&self, ops: B, log: Log) -> Result<Parts<Traced<B>>, Failure> {
+        let layers = model::config(&self.source)?.layers.len();
+        let hooks = LayerWatch::new(log.clone(), layers);
+        self.parts(Traced::new(ops, log), Box::new(hooks))
+    }
+
+    /// Runs in the engine's thread.
+    fn parts<B: KvKernels>(&self, ops: B, hooks: Box<dyn Hooks<B>>) -> Result<Parts<B>, Failure> {
+        let EngineArgs { kept, draft, .. } = &self.options;
+        let prefixes = kept.prefixes(&ops, &self.source, &self.kv)?;
+        let model = load_model(&ops, &self.source, Precision::AsStored)?;
+        let cache = cache(&ops, &model, &self.kv, self.extent)?;
+        let target = Config { vocab: model.vocab, ..model::config(&self.source)? };
+        let drafter = draft.drafter(&ops, &target, self.extent)?;
+        let scheduler = Scheduler::new(limits(self.extent), Box::new(FirstCome));
+        let scheduler = scheduler.map_err(|e| Failure::work("engine_not_started", e))?;
+        let scheduler = scheduler.drafting(draft.drafting(), drafter.wants_hidden());
+        Ok(Parts {
+            ops,
+            model: Box::new(model),
+            cache: Box::new(cache),
+            drafter,
+            prefixes,
+            hooks,
+            scheduler: kept.apply(scheduler),
+        })
+    }
 }
 
 /// What an engine over a cache of this size may do.

@@ -1,9 +1,10 @@
 //! `lapidary eval`: what a regime or a file costs in quality.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use lapidary_cache::{Extent, KvBytes};
-use lapidary_core::{KvKernels, TensorSource};
+use lapidary_core::KvKernels;
 use lapidary_format::Source;
 use lapidary_measure::{Divergence, Exam, Score, divergence, read_answers, windows};
 use lapidary_model::Precision;
@@ -14,9 +15,9 @@ use serde_json::{Value, json};
 
 use crate::args::{EvalArgs, Weights};
 use crate::device::{Device, Work, run_on};
-use crate::engine::{bar, cache, context, extent, limits, load_model, stored_layers};
+use crate::engine::{bar, cache, check_layers, context, extent, limits, load_model, stored_layers};
 use crate::failure::Failure;
-use crate::model::{Text, find};
+use crate::model::{self, Text, find};
 
 /// Questions that are answered at once.
 const SLOTS: usize = 16;
@@ -39,7 +40,9 @@ impl Work for Eval<'_> {
     fn on<D: Device>(self, settings: D::Settings) -> Result<u8, Failure> {
         let Self { args, source } = self;
         let text = Text::of(&source)?;
-        let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
+        let config = model::config(&source)?;
+        check_layers(&args.device.kv, &config)?;
+        check_layers(&args.against, &config)?;
         let ops = D::open(settings)?;
         let precision = match args.weights {
             Weights::Stored => Precision::AsStored,
@@ -68,7 +71,7 @@ impl<B: KvKernels> Subject<B> {
         let size = context(args.device.ctx, &self.config)?;
         let tokens = self.text.tokenizer.encode(&read(file)?, Control::Spell);
         let mut windows = windows(&tokens, size as usize, self.text.tokenizer.bos());
-        windows.truncate(args.windows.unwrap_or(usize::MAX));
+        windows.truncate(args.windows.map_or(usize::MAX, NonZeroUsize::get));
         if windows.is_empty() {
             let (file, have) = (file.display(), tokens.len());
             let message = format!("{file} has {have} tokens, less than a window; lower --ctx");
@@ -93,6 +96,10 @@ impl<B: KvKernels> Subject<B> {
         let answers = read_answers(&read(file)?);
         let answers =
             answers.map_err(|e| Failure::work("answers", format!("{}: {e}", file.display())))?;
+        if answers.is_empty() {
+            let message = format!("{} holds no answers; give one a line", file.display());
+            return Err(Failure::work("answers", message));
+        }
         let context = context(args.device.ctx, &self.config)?.min(ANSWER_CONTEXT);
         let extent = Extent { slots: SLOTS, ..extent(context) };
         let mut cache = cache(&self.ops, &self.model, &args.device.kv, extent)?;

@@ -9,13 +9,14 @@ use lapidary_model::config::Config;
 use serde_json::{Value, json};
 
 use crate::args::InfoArgs;
-use crate::engine::{context, extent, stored_layers};
+use crate::engine::{check_layers, context, extent, stored_layers};
 use crate::failure::Failure;
-use crate::model::find;
+use crate::memory::{fitting_context, free_bytes};
+use crate::model::{self, find};
 
 pub(crate) fn info(args: &InfoArgs) -> Result<u8, Failure> {
     let source = find(args.model.model.as_deref())?;
-    let config = Config::read(source.meta()).map_err(|e| Failure::work("model_unknown", e))?;
+    let config = model::config(&source)?;
     let report = report(&source, &config, args)?;
     if args.json {
         println!("{report}");
@@ -35,8 +36,10 @@ fn report(source: &Source, config: &Config, args: &InfoArgs) -> Result<Value, Fa
         let entry = types.entry(info.block.to_string()).or_default();
         *entry = (entry.0 + 1, entry.1 + info.bytes() as u64);
     }
+    check_layers(&args.kv, config)?;
     let context = context(args.ctx, config)?;
     let kv = KvBytes::per_slot(&extent(context), stored_layers(config, &args.kv));
+    let free = free_bytes();
     let global = config.layers.iter().filter(|layer| layer.reach == Reach::All).count();
     let listed = |(name, info): (&str, &TensorInfo)| json!({ "name": name, "type": info.block.to_string(), "shape": info.shape });
     let types: Vec<_> = types
@@ -58,6 +61,8 @@ fn report(source: &Source, config: &Config, args: &InfoArgs) -> Result<Value, Fa
         "kv": args.kv.to_string(),
         "context": context,
         "kv_bytes_per_slot": { "global": kv.global, "sliding": kv.sliding },
+        "free_bytes": free,
+        "largest_context": free.and_then(|free| fitting_context(source, config, &args.kv, free)),
         "tensors": if args.tensors { tensors(source).map(listed).collect() } else { Vec::new() },
     }))
 }
@@ -88,6 +93,11 @@ fn print(report: &Value) {
         bytes(&kv["global"]),
         bytes(&kv["sliding"])
     );
+    if let Some(free) = report["free_bytes"].as_u64() {
+        let largest = report["largest_context"].as_u64();
+        let largest = largest.map_or_else(|| "no sequence".into(), |n| format!("{n} tokens"));
+        println!("fits          {largest} in {} of free memory, beside the weights", size(free));
+    }
     for tensor in report["tensors"].as_array().into_iter().flatten() {
         let (name, kind) = (tensor["name"].as_str(), tensor["type"].as_str());
         println!("  {:<44} {:<6} {}", name.unwrap_or(""), kind.unwrap_or(""), tensor["shape"]);

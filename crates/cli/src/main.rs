@@ -1,17 +1,30 @@
 //! The command line: what was typed becomes values, values become an engine.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod output;
+
 mod args;
 mod bench;
+mod chat;
 mod device;
+mod doctor;
+mod draft;
+mod embed;
 mod engine;
 mod eval;
 mod failure;
 mod info;
+mod interrupt;
 mod memory;
 mod model;
+mod prompt_cache;
+mod rules;
 mod run;
+mod sampling;
 mod tokenize;
+mod trace;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -19,13 +32,20 @@ use args::{Command, Typed};
 use clap::Parser;
 
 fn main() -> ExitCode {
-    let typed = Typed::parse();
+    let typed = match Typed::try_parse() {
+        Ok(typed) => typed,
+        Err(error) => return usage::explain(&error),
+    };
     let (outcome, json) = match &typed.command {
         Command::Run(args) => (run::run(args), args.json),
+        Command::Chat(args) => (chat::chat(args), false),
         Command::Tokenize(args) => (tokenize::tokenize(args), args.json),
         Command::Info(args) => (info::info(args), args.json),
         Command::Eval(args) => (eval::eval(args), args.json),
         Command::Bench(args) => (bench::bench(args), args.json),
+        Command::Embed(args) => (embed::embed(args), args.json),
+        Command::Doctor(args) => (doctor::doctor(args), args.json),
+        Command::Diff(args) => (trace::diff(args), false),
     };
     ExitCode::from(outcome.unwrap_or_else(|failure| failure.report(json)))
 }

@@ -1,12 +1,12 @@
 //! Whether a model and its cache fit, before anything is loaded.
 
-use lapidary_cache::{Extent, KvBytes, largest_context};
+use lapidary_cache::{Extent, KvBytes, KvSpec, largest_context};
 use lapidary_core::TensorSource;
 use lapidary_model::config::Config;
 
 use crate::args::DeviceArgs;
 use crate::device::DeviceName;
-use crate::engine::stored_layers;
+use crate::engine::{extent, stored_layers};
 use crate::failure::Failure;
 use crate::info::size;
 
@@ -25,9 +25,7 @@ pub(crate) fn check(
         return Ok(());
     }
     let Some(free) = free_bytes() else { return Ok(()) };
-    let names = source.names();
-    let infos = names.iter().filter_map(|name| source.info(name));
-    let weights: u64 = infos.map(|info| info.bytes() as u64).sum();
+    let weights = weight_bytes(source);
     let layers: Vec<_> = stored_layers(config, &args.kv).collect();
     let cache = KvBytes::per_slot(&extent, layers.iter().copied()).total() * extent.slots as u64;
     let fixed = weights.saturating_add(WORKING_BYTES);
@@ -47,10 +45,37 @@ pub(crate) fn check(
     Err(Failure::work("memory", format!("{needs}; {remedy}")))
 }
 
+/// The longest sequence, up to the model's own context, that fits into `free` bytes beside the
+/// weights; `None` if not even the shortest does.
+pub(crate) fn fitting_context(
+    source: &dyn TensorSource,
+    config: &Config,
+    kv: &KvSpec,
+    free: u64,
+) -> Option<u32> {
+    let layers: Vec<_> = stored_layers(config, kv).collect();
+    let fixed = weight_bytes(source).saturating_add(WORKING_BYTES);
+    largest_context(&extent(config.context), &layers, free.checked_sub(fixed)?)
+}
+
+fn weight_bytes(source: &dyn TensorSource) -> u64 {
+    let names = source.names();
+    names.iter().filter_map(|name| source.info(name)).map(|info| info.bytes() as u64).sum()
+}
+
 /// Memory that can be had without pushing others out, where the system tells.
-fn free_bytes() -> Option<u64> {
+pub(crate) fn free_bytes() -> Option<u64> {
+    told("MemAvailable:")
+}
+
+/// All memory of the machine, where the system tells.
+pub(crate) fn all_bytes() -> Option<u64> {
+    told("MemTotal:")
+}
+
+fn told(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kilobytes * 1024)
 }

@@ -1,22 +1,25 @@
 //! `lapidary run`: one answer, streamed.
 
-use std::io::{Read, Write};
-use std::sync::Arc;
+use std::io::{IsTerminal, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use lapidary_core::TokenId;
-use lapidary_engine::{Event, Finish, Request, Sampling};
+use lapidary_engine::{Event, Finish, Logprobs, Request, Ticket};
 use lapidary_text::{
-    Control, Conversation, Message, Reply, Role, StopStrings, TextStream, ToolCall, normalise,
+    Control, Conversation, Message, Passed, Reply, Role, StopStrings, Thinking, TokenText,
+    ToolCall, normalise,
 };
 use serde_json::{Value, json};
 
-use crate::args::{Preset, RunArgs, SamplingArgs};
+use crate::args::{Preset, RunArgs, TemplateArgs};
 use crate::engine::{Running, start};
 use crate::failure::{Failure, INTERRUPTED};
-use crate::model::{Recommended, Text, find};
+use crate::interrupt::Interrupt;
+use crate::model::{Feature, Text, find, noticed};
+use crate::rules::grammar;
+use crate::sampling::sampling;
 
 /// How often a wait for the next token looks for Ctrl-C.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -26,29 +29,33 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     let stop = stop.map_err(|e| Failure::usage("stop", e))?;
     let prompt = prompt_text(args)?;
     let source = find(args.model.model.as_deref())?;
-    let text = Text::of(&source)?;
+    let text = Text::with_template(&source, args.template.chat_template.as_deref())?;
     let prompt = prompt_tokens(args, &text, prompt)?;
-    let sampling = sampling(&args.sampling, &Recommended::of(&source), &text);
-    sampling.check().map_err(|e| Failure::usage("sampling", e))?;
+    let sampling = sampling(&args.sampling, Preset::Greedy, &source, &text)?;
+    let thinking = if args.template.think { Thinking::First } else { Thinking::Never };
+    let thinking = thinking.after(&prompt, &text.tokenizer);
+    let grammar = grammar(&args.rules, &text.tokenizer, thinking)?;
 
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = interrupted.clone();
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
-        .map_err(|e| Failure::work("signals", e))?;
-
-    let running = start(source, &args.device)?;
+    let interrupt = Interrupt::listen()?;
+    let running = start(source, &args.device, &args.engine)?;
     let request = Request {
         max_tokens: args.sampling.max_tokens,
+        min_tokens: args.min_tokens,
         stop: text.end.clone(),
         sampling,
+        logprobs: args.logprobs,
+        prompt_logprobs: args.prompt_logprobs,
+        grammar,
         ..Request::new(running.engine.next_id(), prompt.clone())
     };
-    let answer = answer(&running, request, &text, stop, args.json, &interrupted)?;
+    let answer =
+        interrupt.during(|pressed| answer(&running, request, &text, stop, args.json, pressed))?;
     if args.json {
         println!("{}", answer.report(&running, &text, &prompt, args));
     } else {
         println!();
     }
+    running.stop(&args.engine)?;
     if let Some(reason) = answer.failed {
         return Err(Failure::work("engine", reason));
     }
@@ -67,6 +74,9 @@ fn prompt_text(args: &RunArgs) -> Result<String, Failure> {
 
 /// All of standard input, without the newline that ends its last line.
 pub(crate) fn standard_input() -> Result<String, Failure> {
+    if std::io::stdin().is_terminal() {
+        eprintln!("note: reading from the terminal; Ctrl-D ends the text");
+    }
     let mut text = String::new();
     let read = std::io::stdin().read_to_string(&mut text);
     read.map_err(|e| Failure::work("prompt", format!("standard input: {e}")))?;
@@ -78,45 +88,31 @@ fn prompt_tokens(args: &RunArgs, text: &Text, prompt: String) -> Result<Vec<Toke
     if args.raw {
         return Ok(text.tokenizer.with_bos(&text.tokenizer.encode(&prompt, Control::Honour)));
     }
-    let Some(template) = &text.template else {
-        let message = "the model has no chat template; use --raw to continue the prompt as it is";
-        return Err(Failure::work("no_template", message));
-    };
-    let system = args.system.iter().map(|system| Message::new(Role::System, system.clone()));
+    if prompt.is_empty() {
+        let message = "the prompt is empty; give it as an argument, in a file or on standard input";
+        return Err(Failure::usage("prompt", message));
+    }
+    let TemplateArgs { system, think, .. } = &args.template;
+    let system = system.iter().map(|system| Message::new(Role::System, system.clone()));
     let messages = system.chain([Message::new(Role::User, prompt)]).collect();
-    let mut chat = Conversation { enable_thinking: args.think, ..Conversation::new(messages) };
-    chat.add_generation_prompt = true;
+    let mut chat = Conversation { enable_thinking: *think, ..Conversation::new(messages) };
     normalise(&mut chat);
+    let template = text.template()?;
+    if *think {
+        noticed(template, Feature::Thinking)?;
+    }
     let rendered = template.render(&chat).map_err(|e| Failure::work("template", e))?;
     Ok(rendered.encode(&text.tokenizer))
-}
-
-fn sampling(args: &SamplingArgs, recommended: &Recommended, text: &Text) -> Sampling {
-    let start = match args.sampling {
-        Preset::Greedy => Sampling::default(),
-        Preset::Model => Sampling {
-            temperature: recommended.temperature,
-            top_k: recommended.top_k,
-            top_p: recommended.top_p,
-            ..Sampling::default()
-        },
-    };
-    Sampling {
-        seed: args.seed,
-        temperature: args.temp.unwrap_or(start.temperature),
-        top_k: args.top_k.unwrap_or(start.top_k),
-        top_p: args.top_p.unwrap_or(start.top_p),
-        min_p: args.min_p.unwrap_or(start.min_p),
-        repeat_penalty: args.repeat_penalty.unwrap_or(start.repeat_penalty),
-        suppress: text.suppress.clone(),
-        ..start
-    }
 }
 
 /// What came of a prompt.
 struct Answer {
     text: String,
     tokens: Vec<TokenId>,
+    /// One per token, if asked for.
+    logprobs: Vec<Logprobs>,
+    /// One per token of the prompt but the first, if asked for.
+    prompt_logprobs: Vec<Logprobs>,
     finish_reason: &'static str,
     failed: Option<String>,
     cached: u32,
@@ -129,7 +125,7 @@ fn answer(
     running: &Running,
     request: Request,
     text: &Text,
-    mut stop: StopStrings,
+    stop: StopStrings,
     quiet: bool,
     interrupted: &AtomicBool,
 ) -> Result<Answer, Failure> {
@@ -139,30 +135,27 @@ fn answer(
     let mut answer = Answer {
         text: String::new(),
         tokens: Vec::new(),
+        logprobs: Vec::new(),
+        prompt_logprobs: Vec::new(),
         finish_reason: "cancelled",
         failed: None,
         cached: 0,
         first: None,
         total: Duration::ZERO,
     };
-    let mut stream = TextStream::default();
-    while !interrupted.load(Ordering::Relaxed) {
-        let event = match ticket.next_within(PATIENCE) {
-            Poll::Pending => continue,
-            Poll::Ready(None) => break,
-            Poll::Ready(Some(event)) => event,
-        };
+    let mut spelled = TokenText::new(stop);
+    while let Some(event) = next_event(&mut ticket, interrupted) {
         match event {
             Event::Warm { tokens, .. } => answer.cached = tokens,
-            Event::Token { token, .. } => {
+            Event::Prompt { logprobs, .. } => answer.prompt_logprobs = logprobs,
+            Event::Embedding { .. } => {}
+            Event::Token { token, logprobs, .. } => {
                 answer.first.get_or_insert_with(|| began.elapsed());
                 answer.tokens.push(token);
-                let passed = stop.push(&stream.push(text.tokenizer.bytes(token)));
-                answer.show(&passed.text, quiet)?;
-                if passed.stopped.is_some() {
-                    answer.finish_reason = "stop";
-                    answer.total = began.elapsed();
-                    return Ok(answer);
+                answer.logprobs.extend(logprobs.map(|logprobs| *logprobs));
+                let passed = spelled.push(text.tokenizer.bytes(token));
+                if answer.show(&passed, quiet)? {
+                    break;
                 }
             }
             Event::Finished { finish, .. } => {
@@ -172,28 +165,40 @@ fn answer(
         }
     }
     answer.total = began.elapsed();
-    let rest = stop.push(&stream.finish());
-    answer.show(&rest.text, quiet)?;
-    if rest.stopped.is_none() {
-        answer.show(&stop.finish(), quiet)?;
-    }
+    answer.show(&spelled.finish(), quiet)?;
+    answer.tokens.truncate(spelled.kept());
+    answer.logprobs.truncate(spelled.kept());
     Ok(answer)
 }
 
-impl Answer {
-    fn show(&mut self, text: &str, quiet: bool) -> Result<(), Failure> {
-        self.text.push_str(text);
-        if quiet {
-            return Ok(());
+/// What happens next, or nothing once all is over or Ctrl-C was pressed.
+pub(crate) fn next_event(ticket: &mut Ticket, interrupted: &AtomicBool) -> Option<Event> {
+    while !interrupted.load(Ordering::Relaxed) {
+        if let Poll::Ready(event) = ticket.next_within(PATIENCE) {
+            return event;
         }
-        let mut out = std::io::stdout().lock();
-        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-        written.map_err(|e| Failure::work("output", format!("standard output: {e}")))
+    }
+    None
+}
+
+impl Answer {
+    /// Takes in text, printing it unless `quiet`. Returns whether a stop string ended it.
+    fn show(&mut self, passed: &Passed, quiet: bool) -> Result<bool, Failure> {
+        self.text.push_str(&passed.text);
+        if !quiet {
+            let mut out = std::io::stdout().lock();
+            let written = out.write_all(passed.text.as_bytes()).and_then(|()| out.flush());
+            written.map_err(|e| Failure::work("output", format!("standard output: {e}")))?;
+        }
+        if passed.stopped.is_some() {
+            self.finish_reason = "stop";
+        }
+        Ok(passed.stopped.is_some())
     }
 
     fn finish(&mut self, finish: Finish) {
         self.finish_reason = match finish {
-            Finish::Stop { .. } => "stop",
+            Finish::Stop { .. } | Finish::Complete => "stop",
             Finish::Length => "length",
             Finish::Cancelled => "cancelled",
             Finish::Failed(reason) => {
@@ -210,8 +215,10 @@ impl Answer {
         let first = self.first.unwrap_or(self.total);
         let rest = self.total.saturating_sub(first);
         let decoded = self.tokens.len().saturating_sub(1);
+        // One request, so the engine's counts are its own.
+        let work = running.engine.stats().work;
         let ids: Vec<_> = self.tokens.iter().map(|token| token.0).collect();
-        json!({
+        let mut report = json!({
             // Without structure, the text as it was cut at stop strings.
             "text": if structured { &parts.content } else { &self.text },
             "reasoning": parts.reasoning,
@@ -219,6 +226,8 @@ impl Answer {
             "token_ids": ids,
             "prompt_tokens": prompt.len(),
             "cached_tokens": self.cached,
+            "drafted_tokens": work.drafted,
+            "accepted_tokens": work.accepted,
             "finish_reason": self.finish_reason,
             "prefill_tok_s": rate(prompt.len(), first),
             "decode_tok_s": rate(decoded, rest),
@@ -227,11 +236,33 @@ impl Answer {
             "seed": args.sampling.seed,
             "kv": args.device.kv.to_string(),
             "device": running.device,
-        })
+        });
+        if args.logprobs.is_some() {
+            report["logprobs"] = likelihoods(&self.tokens, &self.logprobs, text);
+        }
+        if args.prompt_logprobs.is_some() {
+            report["prompt_logprobs"] = likelihoods(&prompt[1..], &self.prompt_logprobs, text);
+        }
+        report
     }
 }
 
+/// How likely each token was, and what else was.
+fn likelihoods(tokens: &[TokenId], logprobs: &[Logprobs], text: &Text) -> Value {
+    let one = |token: TokenId, logprob: f64| {
+        let spelling = String::from_utf8_lossy(text.tokenizer.bytes(token));
+        json!({ "id": token.0, "token": spelling, "logprob": logprob })
+    };
+    let all = |(token, logprobs): (&TokenId, &Logprobs)| {
+        let mut object = one(*token, logprobs.token);
+        let top = logprobs.top.iter().map(|(token, logprob)| one(*token, *logprob));
+        object["top_logprobs"] = top.collect();
+        object
+    };
+    tokens.iter().zip(logprobs).map(all).collect()
+}
+
 /// Tokens per second; zero where nothing was timed.
-fn rate(tokens: usize, time: Duration) -> f64 {
+pub(crate) fn rate(tokens: usize, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
 }

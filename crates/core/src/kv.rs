@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use crate::{Backend, Batch, LayerId, SlotId, Span, Unsupported};
+use crate::{Backend, Batch, LayerId, Section, SlotId, Span, Transport, Unsupported};
 
 /// How far back a layer's attention reaches.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -140,6 +140,11 @@ impl<B: Backend> KvPlan<B> {
         Self { by_layer, plans, ends: batch.spans().iter().map(end).collect() }
     }
 
+    /// Rows that only look: nothing is written.
+    pub fn reading(by_layer: Vec<usize>, plans: Vec<B::Plan>) -> Self {
+        Self { by_layer, plans, ends: Vec::new() }
+    }
+
     /// The plan for one layer.
     pub fn layer(&self, id: LayerId) -> &B::Plan {
         &self.plans[self.by_layer[id.index()]]
@@ -187,6 +192,11 @@ pub trait KvKernels: Backend {
     fn attend(&self, store: &Self::Store, plan: &Self::Plan, q: &Self::Act) -> Self::Act;
     /// Copies one entry of a region over another, as stored.
     fn copy(&self, store: &mut Self::Store, slot: SlotId, from: u32, to: u32);
+    /// The way in and out of a store, if the device has one. Without it no prefix is shared or
+    /// saved, and prompts are read instead.
+    fn transport(&self) -> Option<&dyn Transport<Self::Store>> {
+        None
+    }
 }
 
 /// No room for a step.
@@ -237,6 +247,11 @@ pub trait KvCache<B: Backend> {
     /// # Errors
     /// [`CacheFull`], with nothing changed.
     fn plan(&self, ops: &B, batch: &Batch) -> Result<KvPlan<B>, CacheFull>;
+    /// A plan for one row per slot that stores nothing and sees what is committed, as a row at the
+    /// next position would that does not see itself: everything, or the newest `window + 1`
+    /// entries that are left. That is how a drafter that has no entries of its own looks at its
+    /// target's. No slot is empty.
+    fn onlook(&self, ops: &B, slots: &[SlotId]) -> KvPlan<B>;
     /// Stores the rows of one layer, then attends them.
     fn attend(&mut self, ops: &B, plan: &KvPlan<B>, layer: LayerId, qkv: Qkv<B>) -> B::Act;
     /// Attends to what an earlier layer stored in this step.
@@ -251,4 +266,26 @@ pub trait KvCache<B: Backend> {
     fn truncate(&mut self, slot: SlotId, len: u32) -> bool;
     /// Forgets everything in the slot.
     fn clear(&mut self, slot: SlotId);
+
+    /// Makes slot `to` hold the first `len` entries of slot `from`, copied as stored, and nothing
+    /// else. `false`, with nothing changed, if `from` could not be truncated to `len`, the slots
+    /// are one, or the device has no [`Transport`].
+    fn fork(&mut self, ops: &B, from: SlotId, to: SlotId, len: u32) -> bool {
+        let _ = (ops, from, to, len);
+        false
+    }
+    /// Takes out a slot's committed entries, as they are stored. `None` if there are none or fewer
+    /// than that, the rings have lost what going on after them needs, or the device has no
+    /// [`Transport`].
+    fn save(&self, ops: &B, slot: SlotId, entries: Range<u32>) -> Option<Section> {
+        let _ = (ops, slot, entries);
+        None
+    }
+    /// Makes the slot hold the first `len` entries of consecutive sections, and nothing else.
+    /// `false`, with nothing changed, if they do not hold what rows at `len` need, come from a
+    /// cache of another shape, or the device has no [`Transport`].
+    fn restore(&mut self, ops: &B, slot: SlotId, path: &[&Section], len: u32) -> bool {
+        let _ = (ops, slot, path, len);
+        false
+    }
 }

@@ -8,16 +8,19 @@
 mod backend;
 mod batch;
 mod block;
+mod constraint;
 mod ids;
 mod kv;
 mod meta;
 mod rank;
 mod rotation;
+mod section;
 mod tensor;
 
 pub use backend::{Backend, Branch, DeviceError, Heads, Join, Matrix, Rope, Unsupported};
 pub use batch::{Batch, BatchBuilder, BatchError, Input, Row, RowSpec, Span, SpanSpec, Want};
 pub use block::BlockType;
+pub use constraint::{Constraint, Next, Stuck, TokenSet};
 pub use ids::{LayerId, SlotId, SoftId, TokenId};
 pub use kv::{
     CacheFull, Code, KvCache, KvKernels, KvLayerSpec, KvPlan, LayerPlan, Qkv, Reach, Regime, View,
@@ -25,4 +28,5 @@ pub use kv::{
 pub use meta::{Strings, Value};
 pub use rank::{Candidate, candidates, likeliest};
 pub use rotation::{ROTATED_BLOCK, levels, sign};
+pub use section::{Kept, Section, Transport};
 pub use tensor::{SourceError, TensorInfo, TensorSource};

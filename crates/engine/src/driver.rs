@@ -6,10 +6,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use lapidary_core::{Backend, KvCache};
-use lapidary_model::{Model, StepError};
+use lapidary_model::{Hooks, Model, StepError};
 
 use crate::ticket::{Outbox, WakerSlot};
-use crate::{Drafter, EngineStats, Event, Request, RequestId, Scheduler, SubmitError, turn};
+use crate::{
+    Aids, Drafter, EngineStats, Prefixes, Request, RequestId, Scheduler, SubmitError, Target,
+    turn_with,
+};
 
 /// What an engine is made of. It never leaves the thread it was built in.
 pub struct Parts<B: Backend> {
@@ -20,7 +23,12 @@ pub struct Parts<B: Backend> {
     /// An empty cache, sized for the scheduler's limits and the model's layers.
     pub cache: Box<dyn KvCache<B>>,
     /// Who guesses.
-    pub drafter: Box<dyn Drafter>,
+    pub drafter: Box<dyn Drafter<B>>,
+    /// What is kept of prefixes that no slot holds. To be filled, it takes a scheduler that is
+    /// [`saving`](Scheduler::saving).
+    pub prefixes: Prefixes,
+    /// Who watches the layers.
+    pub hooks: Box<dyn Hooks<B>>,
     /// An idle scheduler.
     pub scheduler: Scheduler,
 }
@@ -28,7 +36,7 @@ pub struct Parts<B: Backend> {
 /// What handles and tickets ask of the thread.
 pub(crate) enum Command {
     Submit {
-        request: Request,
+        request: Box<Request>,
         outbox: Outbox,
         reply: Sender<Result<(), SubmitError>>,
     },
@@ -92,9 +100,13 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
     pub(crate) fn serve(&mut self) -> Result<(), StepError> {
         while self.take_commands() {
             let before = (self.clock)();
-            let Parts { ops, model, cache, drafter, scheduler } = &mut self.parts;
-            let turned = turn(scheduler, ops, &**model, &mut **cache, &mut **drafter);
-            self.busy += (self.clock)().saturating_sub(before);
+            let Parts { ops, model, cache, drafter, prefixes, hooks, scheduler } = &mut self.parts;
+            let target = Target { ops, model: &**model, cache: &mut **cache };
+            let aids = Aids { drafter: &mut **drafter, prefixes, hooks: &mut **hooks };
+            let turned = turn_with(scheduler, target, aids);
+            let took = (self.clock)().saturating_sub(before);
+            self.busy += took;
+            self.parts.scheduler.handle_step_time(took);
             if let Err(failure) = &turned {
                 // First, so that whoever reads of the failure finds the engine's health changed.
                 self.board.fail(failure.to_string());
@@ -109,7 +121,8 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
     /// Returns whether anybody is left to work for.
     fn take_commands(&mut self) -> bool {
         loop {
-            let idle = self.parts.scheduler.is_idle();
+            let scheduler = &self.parts.scheduler;
+            let idle = scheduler.is_idle() && scheduler.is_settled();
             let command = match self.commands.try_recv() {
                 Err(TryRecvError::Empty) if idle => self.commands.recv().ok(),
                 Err(TryRecvError::Empty) => return true,
@@ -125,7 +138,7 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
         match command {
             Command::Submit { request, outbox, reply } => {
                 let id = request.id;
-                let taken = self.submit(request);
+                let taken = self.submit(*request);
                 if taken.is_ok() {
                     self.outboxes.insert(id, outbox);
                 }
@@ -155,14 +168,13 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
     /// finds it counted.
     fn report(&mut self) {
         let work = self.parts.scheduler.stats();
-        self.board.publish(EngineStats { work, busy: self.busy });
+        let prefixes = self.parts.prefixes.stats();
+        self.board.publish(EngineStats { work, prefixes, busy: self.busy });
         while let Some(event) = self.parts.scheduler.poll_event() {
             let id = event.id();
-            let last = matches!(event, Event::Finished { .. });
-            if let Some(outbox) = self.outboxes.get(&id) {
-                outbox.send(event);
-            }
-            if last {
+            let Some(outbox) = self.outboxes.get_mut(&id) else { continue };
+            outbox.send(event);
+            if outbox.is_done() {
                 self.outboxes.remove(&id);
             }
         }

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::driver::{Board, Command, Driver, Parts};
 use crate::ticket::mailbox;
-use crate::{Refused, Request, RequestId, Stats, Ticket};
+use crate::{PrefixStats, Refused, Request, RequestId, Stats, Ticket};
 
 /// A running engine. Clones are handles of the same one; it stops when the last handle and the
 /// last ticket are gone.
@@ -38,6 +38,8 @@ pub enum Health {
 pub struct EngineStats {
     /// What the scheduler counted.
     pub work: Stats,
+    /// What became of saved prefixes.
+    pub prefixes: PrefixStats,
     /// Time spent in steps.
     pub busy: Duration,
 }
@@ -120,10 +122,10 @@ impl Engine {
     /// [`SubmitError`], with nothing done.
     pub fn submit(&self, request: Request) -> Result<Ticket, SubmitError> {
         let id = request.id;
-        let (outbox, inbox) = mailbox();
+        let (outbox, inbox) = mailbox(request.samples);
         let (reply, answer) = channel();
         let down = || SubmitError::Down { reason: self.board.reason() };
-        let command = Command::Submit { request, outbox, reply };
+        let command = Command::Submit { request: Box::new(request), outbox, reply };
         self.commands.send(command).map_err(|_| down())?;
         answer.recv().map_err(|_| down())??;
         Ok(inbox.ticket(id, self.commands.clone(), self.board.clone()))

@@ -4,8 +4,9 @@
 //! submit ─► Scheduler ─poll_batch─► Batch ─► run(model, cache) ─► Outputs
 //! cancel ─►     ▲  ▲                                                │
 //!               │  └──────────────── handle_outputs ◄───────────────┘
-//!               │ handle_drafts ◄─ Drafter ◄─ poll_draft
-//!               ├─poll_cache_op─► commit / clear, to the cache
+//!               │ handle_drafts ◄─ Drafter ◄─ poll_drafts
+//!               ├─poll_admission─► keep, fork or restore entries, in the cache
+//!               ├─poll_cache_op─► commit / clear / save, to the cache
 //!               └─poll_event────► token / finished, to whoever asked
 //! ```
 //!
@@ -17,12 +18,18 @@
 //! else: not on its company, how its prompt was cut, when it came, or what was guessed.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod driver;
 mod engine;
+mod next;
+mod pooling;
+mod prefixes;
 mod request;
+mod returned;
 mod scheduler;
 mod sequence;
 mod share;
+mod shelf;
 mod ticket;
 mod turn;
 
@@ -31,13 +38,19 @@ mod limits;
 mod policy;
 mod sampling;
 
-pub use draft::{DraftCall, Drafter, NoDrafts};
+pub use admission::{Admission, Way};
+pub use draft::{
+    AssistantDrafter, Draft, DraftCall, Drafter, Drafting, NgramDrafter, NoDrafts, Pace,
+    SmallModelDrafter, Target,
+};
 pub use driver::Parts;
 pub use engine::{Engine, EngineStats, Health, StartError, SubmitError};
 pub use limits::{BadLimits, Limits};
-pub use policy::{FirstCome, Policy, Priority, Seen, ShortestPrompt};
-pub use request::{Event, Finish, Refused, Request, RequestId};
-pub use sampling::{BadSampling, Logprobs, NoChoice, Sampling, logprobs};
-pub use scheduler::{Admission, CacheOp, Scheduler, Stats};
+pub use policy::{FirstCome, Policy, Preemptive, Priority, Seen, ShortestPrompt, Swap};
+pub use prefixes::{Budget, PrefixStats, Prefixes};
+pub use request::{Event, Finish, Pooling, Refused, Request, RequestId};
+pub use sampling::{BadSampling, Dry, Logprobs, NoChoice, Sampling, Xtc, logprobs};
+pub use scheduler::{CacheOp, Scheduler, Stats};
+pub use shelf::{HostShelf, Label, SectionKey, Shelf};
 pub use ticket::Ticket;
-pub use turn::turn;
+pub use turn::{Aids, turn, turn_with};

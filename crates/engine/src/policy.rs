@@ -11,6 +11,17 @@ pub struct Seen {
     pub priority: i32,
     /// Known tokens that are not in the cache: what is left of its prompt, or one.
     pub unread: usize,
+    /// How often it lost a slot to another.
+    pub preempted: u32,
+}
+
+/// What becomes of the entries of a request that loses its slot.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Swap {
+    /// They are saved, if there is a place for saved prefixes.
+    Save,
+    /// They are read again, unless the slot still holds them then.
+    Recompute,
 }
 
 /// Orders requests: among those waiting for a slot, and among prompts that share a step.
@@ -20,6 +31,15 @@ pub struct Seen {
 pub trait Policy: Send {
     /// Lower goes first; equals go in order of arrival.
     fn rank(&self, request: Seen) -> i64;
+
+    /// Whether a waiting request takes a running one's slot when all are taken, and what becomes of
+    /// its entries. The running one waits again and goes on where it was.
+    ///
+    /// A policy that lets this happen says here, too, how often one request may suffer it.
+    fn preempts(&self, waiting: Seen, running: Seen) -> Option<Swap> {
+        let _ = (waiting, running);
+        None
+    }
 }
 
 /// In order of arrival. Nobody starves.
@@ -51,5 +71,27 @@ pub struct Priority;
 impl Policy for Priority {
     fn rank(&self, request: Seen) -> i64 {
         -i64::from(request.priority)
+    }
+}
+
+/// Highest priority first, and at once: with all slots taken, a request takes that of a lower
+/// priority. A request that has lost its slot `most` times keeps the next one to its end; it still
+/// waits for that as under [`Priority`].
+#[derive(Clone, Copy, Debug)]
+pub struct Preemptive {
+    /// How often a request may lose its slot.
+    pub most: u32,
+    /// What becomes of its entries.
+    pub swap: Swap,
+}
+
+impl Policy for Preemptive {
+    fn rank(&self, request: Seen) -> i64 {
+        Priority.rank(request)
+    }
+
+    fn preempts(&self, waiting: Seen, running: Seen) -> Option<Swap> {
+        let may = waiting.priority > running.priority && running.preempted < self.most;
+        may.then_some(self.swap)
     }
 }

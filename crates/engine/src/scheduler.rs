@@ -5,23 +5,33 @@
 //! Cache operations must be carried out before the next batch runs; events may be collected at
 //! leisure.
 //!
-//! A slot keeps what it holds after its request has ended, until another request needs it. A driver
-//! that asks for admissions lets requests begin where a slot's content ends; one that does not gets
-//! emptied slots.
+//! A slot keeps what it holds after its text has ended, until another needs it. A driver that asks
+//! for admissions lets texts begin after what slots hold; one that does not gets emptied slots.
+//!
+//! A request for several texts is several sequences. Those after the first wait until its prompt
+//! has been read, and then begin after it.
 //!
 //! One batch is out at a time. While it is, commands are welcome: a cancelled request ends at
 //! once, its rows are dropped when the outputs arrive, and only then is its slot free.
 
-use std::collections::VecDeque;
+mod seating;
 
-use lapidary_core::{Batch, SlotId, TokenId, Want};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use lapidary_core::{Batch, SlotId, TokenId};
 use lapidary_model::Outputs;
 
+use crate::admission::Idle;
+use crate::draft::StepCost;
+use crate::returned::Returned;
 use crate::sequence::{Flight, Sequence};
 use crate::share::share;
 use crate::{
-    BadLimits, DraftCall, Event, Finish, Limits, Policy, Refused, Request, RequestId, Seen,
+    BadLimits, Draft, DraftCall, Drafting, Event, Finish, Limits, Policy, Refused, Request,
+    RequestId,
 };
+use seating::rank;
 
 /// What the cache must do before the next batch runs. Every span of a batch that ran is answered
 /// by one commit, of no rows if its request was cancelled on the way.
@@ -31,18 +41,9 @@ pub enum CacheOp {
     Commit(SlotId, Vec<usize>),
     /// Empty the slot.
     Clear(SlotId),
-}
-
-/// A request is about to get a slot whose first entries are those of its prompt.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Admission {
-    /// Which request.
-    pub id: RequestId,
-    /// Which slot.
-    pub slot: SlotId,
-    /// Entries of the slot that the request can use: the cache should forget those after them, or
-    /// all if it cannot.
-    pub keep: u32,
+    /// Keep a copy of the slot's entries, which are those of these tokens, if there is a place for
+    /// it. Nothing depends on that.
+    Save(SlotId, Vec<TokenId>),
 }
 
 /// What a scheduler has done so far, and what it holds.
@@ -52,7 +53,7 @@ pub struct Stats {
     pub steps: u64,
     /// Rows in them.
     pub rows: u64,
-    /// Tokens of prompts that were found in a slot and not read again.
+    /// Tokens whose entries were found, in a slot or saved, and that were not read.
     pub cached: u64,
     /// Tokens of text produced. Stop tokens do not count.
     pub tokens: u64,
@@ -66,9 +67,11 @@ pub struct Stats {
     pub refused: u64,
     /// Requests ended, for whatever reason.
     pub finished: u64,
-    /// Requests that hold a slot.
+    /// Texts that lost their slot to another, each time.
+    pub preempted: u64,
+    /// Texts that hold a slot.
     pub running: usize,
-    /// Requests that wait for one.
+    /// Texts that wait for one.
     pub waiting: usize,
 }
 
@@ -76,27 +79,30 @@ pub struct Stats {
 pub struct Scheduler {
     limits: Limits,
     policy: Box<dyn Policy>,
-    waiting: Vec<Waiting>,
-    running: Vec<Sequence>,
+    /// Every how many tokens of a prompt its entries are saved; zero for never.
+    checkpoint: u32,
+    drafting: Drafting,
+    /// Whether rows that yield a token bring back their hidden states.
+    hidden: bool,
+    cost: StepCost,
+    /// Rows of the last step, if it read no more than one known token of each text.
+    decoded: Option<usize>,
+    waiting: Vec<Sequence>,
+    running: Vec<Seated>,
     /// Slots without a request, the one that has been so for longest first.
     idle: Vec<Idle>,
-    /// Who is about to get which slot.
-    admitting: Option<(Waiting, SlotId)>,
+    /// Who is about to get a slot.
+    admitting: Option<Sequence>,
     out: Option<Vec<Flight>>,
     events: VecDeque<Event>,
     cache_ops: VecDeque<CacheOp>,
     stats: Stats,
 }
 
-struct Waiting {
-    arrival: u64,
-    request: Request,
-}
-
-/// A slot without a request, and the tokens whose entries it still holds.
-struct Idle {
+/// A text and its slot.
+struct Seated {
     slot: SlotId,
-    held: Vec<TokenId>,
+    sequence: Sequence,
 }
 
 impl Scheduler {
@@ -109,6 +115,11 @@ impl Scheduler {
         Ok(Self {
             limits,
             policy,
+            checkpoint: 0,
+            drafting: Drafting { most: usize::MAX, adaptive: false },
+            hidden: false,
+            cost: StepCost::default(),
+            decoded: None,
             waiting: Vec::new(),
             running: Vec::new(),
             idle: (0..limits.slots as u32)
@@ -122,7 +133,18 @@ impl Scheduler {
         })
     }
 
-    /// Takes a request. A request for no tokens ends at once.
+    /// Asks for saves: of a prompt's entries after every `checkpoint` of its tokens and at its end,
+    /// and of a text's when it ends.
+    pub fn saving(self, checkpoint: u32) -> Self {
+        Self { checkpoint, ..self }
+    }
+
+    /// Bounds how much is guessed, and keeps hidden states for a drafter that wants them.
+    pub fn drafting(self, drafting: Drafting, hidden: bool) -> Self {
+        Self { drafting, hidden, ..self }
+    }
+
+    /// Takes a request. A request for no tokens ends at once, unless its prompt is asked about.
     ///
     /// # Errors
     /// [`Refused`], with nothing changed but the count of refusals.
@@ -133,20 +155,27 @@ impl Scheduler {
         }
         let arrival = self.stats.submitted;
         self.stats.submitted += 1;
-        if request.max_tokens == Some(0) {
-            self.finish(request.id, Finish::Length);
-        } else {
-            self.waiting.push(Waiting { arrival, request });
+        let (over, open): (Vec<_>, Vec<_>) =
+            (0..request.samples).partition(|&sample| request.asks_for_nothing(sample));
+        self.waiting.extend(open.into_iter().map(|i| Sequence::new(&request, arrival, i)));
+        self.stats.finished += u64::from(!self.is_live(request.id));
+        for sample in over {
+            self.events.push_back(Event::Finished {
+                id: request.id,
+                sample,
+                finish: Finish::Length,
+            });
         }
         Ok(())
     }
 
-    /// Ends a request early; does nothing if there is none of that id.
+    /// Ends a request early, with all its texts; does nothing if there is none of that id.
     pub fn cancel(&mut self, id: RequestId) {
-        if let Some(i) = self.waiting.iter().position(|waiting| waiting.request.id == id) {
-            self.waiting.remove(i);
-            self.finish(id, Finish::Cancelled);
-        } else if let Some(i) = self.running.iter().position(|sequence| sequence.id == id) {
+        while let Some(i) = self.waiting.iter().position(|sequence| sequence.id == id) {
+            let sequence = self.waiting.remove(i);
+            self.finish(&sequence, Finish::Cancelled);
+        }
+        while let Some(i) = self.running.iter().position(|seated| seated.sequence.id == id) {
             self.retire(i, Finish::Cancelled);
         }
     }
@@ -157,10 +186,10 @@ impl Scheduler {
         admitted && self.running.is_empty() && self.out.is_none()
     }
 
-    /// Prompt and text so far of a request that holds a slot.
-    pub fn known(&self, id: RequestId) -> Option<&[TokenId]> {
-        let sequence = self.running.iter().find(|sequence| sequence.id == id)?;
-        Some(&sequence.tokens)
+    /// Prompt and text so far of a request's text that holds a slot.
+    pub fn known(&self, id: RequestId, sample: u32) -> Option<&[TokenId]> {
+        let is_it = |s: &&Seated| (s.sequence.id, s.sequence.sample) == (id, sample);
+        Some(&self.running.iter().find(is_it)?.sequence.tokens)
     }
 
     /// The fixed bounds.
@@ -173,55 +202,38 @@ impl Scheduler {
         Stats { running: self.running.len(), waiting: self.waiting.len(), ..self.stats }
     }
 
-    /// The next request to get a slot, with what the slot holds of its prompt. The cache operations
-    /// so far must have been carried out. Must be answered by
-    /// [`handle_admission`](Self::handle_admission).
-    ///
-    /// # Panics
-    /// If the last admission has not been answered.
-    pub fn poll_admission(&mut self) -> Option<Admission> {
-        assert!(self.admitting.is_none(), "an admission is answered before the next");
-        if self.out.is_some() || self.idle.is_empty() {
-            return None;
-        }
-        let waiting = self.waiting.remove(self.next_in_line()?);
-        let (place, keep) = self.warmest(&waiting.request.prompt);
-        let Idle { slot, .. } = self.idle.remove(place);
-        let id = waiting.request.id;
-        self.admitting = Some((waiting, slot));
-        Some(Admission { id, slot, keep: keep as u32 })
-    }
-
-    /// The cache kept the first `kept` entries of the admitted request's slot and no others.
-    ///
-    /// # Panics
-    /// If no admission was asked for, or more was kept than the prompt has but its last token.
-    pub fn handle_admission(&mut self, kept: u32) {
-        let (waiting, slot) = self.admitting.take().expect("an admission was asked for");
-        if kept > 0 {
-            self.stats.cached += u64::from(kept);
-            self.events.push_back(Event::Warm { id: waiting.request.id, tokens: kept });
-        }
-        self.settle_in(waiting, slot, kept as usize);
-    }
-
-    /// The next sequence that could use guesses, once per token of its text. A driver that does
-    /// not guess need not ask; one that does asks until there are no more, before each batch.
-    pub fn poll_draft(&mut self) -> Option<DraftCall> {
+    /// The texts that could use guesses, each once per token. A driver that does not guess need not
+    /// ask; one that does asks before each batch.
+    pub fn poll_drafts(&mut self) -> Vec<DraftCall<'_>> {
         if self.out.is_some() {
-            return None;
+            return Vec::new();
         }
         self.admit();
-        let limits = self.limits;
-        let sequence = self.running.iter_mut().find_map(|s| s.asks(&limits).then_some(&*s))?;
-        Some(DraftCall { id: sequence.id, slot: sequence.slot, room: sequence.room(&limits) })
+        let (limits, drafting) = (self.limits, self.drafting);
+        let cost = self.cost.of_a_row(self.running.len());
+        let asks = |seated: &mut Seated| seated.sequence.asks(&limits, drafting, cost);
+        let depths: Vec<_> = self.running.iter_mut().map(asks).collect();
+        let mut calls = Vec::new();
+        for (Seated { slot, sequence }, depth) in self.running.iter().zip(depths) {
+            calls.extend(depth.map(|depth| sequence.call(*slot, depth, &limits)));
+        }
+        calls
     }
 
-    /// Takes guesses for a request. Those that find no room are dropped, and so are all of them
-    /// if the request is gone.
-    pub fn handle_drafts(&mut self, id: RequestId, drafts: Vec<TokenId>) {
-        if let Some(sequence) = self.running.iter_mut().find(|sequence| sequence.id == id) {
-            sequence.guess(drafts);
+    /// Takes guesses for a request's text. Those that find no room are dropped, and so are all of
+    /// them if the text has no slot any more.
+    pub fn handle_drafts(&mut self, id: RequestId, sample: u32, draft: Draft) {
+        let is_it = |s: &&mut Seated| (s.sequence.id, s.sequence.sample) == (id, sample);
+        if let Some(Seated { sequence, .. }) = self.running.iter_mut().find(is_it) {
+            sequence.guess(draft);
+        }
+    }
+
+    /// How long the last step took, guessing included. How much is guessed depends on it; what the
+    /// texts are does not.
+    pub fn handle_step_time(&mut self, time: Duration) {
+        if let Some(rows) = self.decoded.take() {
+            self.cost.note(rows, time);
         }
     }
 
@@ -236,9 +248,11 @@ impl Scheduler {
         if self.running.is_empty() {
             return None;
         }
-        self.running.sort_by_key(|s| (self.policy.rank(s.seen()), s.arrival));
+        self.running.sort_by_key(|s| rank(&*self.policy, &s.sequence));
         let (batch, flights) = self.depart();
         self.stats.steps += 1;
+        let decodes = flights.iter().all(|flight| flight.decodes());
+        self.decoded = decodes.then_some(batch.rows().len());
         self.stats.rows += batch.rows().len() as u64;
         self.out = Some(flights);
         Some(batch)
@@ -250,14 +264,12 @@ impl Scheduler {
     /// If no batch is out, or the outputs are not those of the batch.
     pub fn handle_outputs(&mut self, outputs: &Outputs) {
         let flights = self.out.take().expect("outputs come after a batch");
-        let wanted: usize = flights.iter().map(|flight| flight.choices).sum();
-        assert_eq!(outputs.logits.len(), wanted, "one row of logits per row that wants them");
-        let mut rest = outputs.logits.as_slice();
+        let mut rest = Returned::all(outputs);
         for flight in flights {
-            let (choices, after) = rest.split_at(flight.choices);
-            rest = after;
-            self.land(flight, choices);
+            let returned = rest.split_before(flight.end);
+            self.land(flight, returned);
         }
+        assert!(rest.is_empty(), "outputs belong to rows of the batch");
     }
 
     /// The cache had no room for the batch's span in `slot`, and nothing was run. The slot's
@@ -268,7 +280,7 @@ impl Scheduler {
     pub fn handle_no_room(&mut self, slot: SlotId, reason: &str) {
         let flights = self.out.take().expect("a batch was tried");
         self.release_orphans(flights);
-        if let Some(i) = self.running.iter().position(|sequence| sequence.slot == slot) {
+        if let Some(i) = self.running.iter().position(|seated| seated.slot == slot) {
             self.retire(i, Finish::Failed(reason.to_owned()));
         }
     }
@@ -280,11 +292,17 @@ impl Scheduler {
         while !self.running.is_empty() {
             self.retire(0, Finish::Failed(reason.to_owned()));
         }
-        for Waiting { request, .. } in std::mem::take(&mut self.waiting) {
-            self.finish(request.id, Finish::Failed(reason.to_owned()));
+        while let Some(sequence) = self.waiting.pop() {
+            self.finish(&sequence, Finish::Failed(reason.to_owned()));
         }
         // What a broken device left in the cache is not to be trusted.
         self.idle.iter_mut().for_each(|idle| idle.held.clear());
+        self.cache_ops.retain(|op| !matches!(op, CacheOp::Save(..)));
+    }
+
+    /// Whether there is nothing that the cache must do.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.cache_ops.is_empty()
     }
 
     /// The next thing the cache must do.
@@ -300,14 +318,15 @@ impl Scheduler {
     fn admissible(&self, request: &Request) -> Result<(), Refused> {
         let Limits { context, waiting: most, .. } = self.limits;
         let tokens = request.prompt.len();
-        let (running, waiting) = (self.running.len(), self.waiting.len());
+        let (running, waiting) = (self.running.len(), self.requests_waiting());
         if tokens == 0 {
             return Err(Refused::EmptyPrompt);
         }
-        if tokens >= context as usize {
+        // A text has at least one token; an embedding has none.
+        if tokens + usize::from(request.pool.is_none()) > context as usize {
             return Err(Refused::PromptTooLong { tokens, context });
         }
-        request.sampling.check()?;
+        request.check()?;
         if self.is_live(request.id) {
             return Err(Refused::IdInUse { id: request.id });
         }
@@ -317,68 +336,36 @@ impl Scheduler {
         Ok(())
     }
 
+    /// Requests none of whose texts has a slot.
+    fn requests_waiting(&self) -> usize {
+        let running = |id| self.running.iter().any(|seated| seated.sequence.id == id);
+        let mut ids: Vec<_> =
+            self.waiting.iter().map(|s| s.id).filter(|id| !running(*id)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids.len()
+    }
+
     fn is_live(&self, id: RequestId) -> bool {
-        let waits = self.waiting.iter().any(|waiting| waiting.request.id == id);
-        waits || self.running.iter().any(|sequence| sequence.id == id)
-    }
-
-    /// Gives slots to those whose turn it is, emptied.
-    fn admit(&mut self) {
-        assert!(self.admitting.is_none(), "an admission is answered before the next batch");
-        while !self.idle.is_empty() {
-            let Some(next) = self.next_in_line() else { return };
-            let waiting = self.waiting.remove(next);
-            let Idle { slot, .. } = self.idle.remove(0);
-            self.cache_ops.push_back(CacheOp::Clear(slot));
-            self.settle_in(waiting, slot, 0);
-        }
-    }
-
-    fn settle_in(&mut self, waiting: Waiting, slot: SlotId, committed: usize) {
-        let Waiting { arrival, request } = waiting;
-        self.running.push(Sequence::new(request, arrival, slot, committed));
-    }
-
-    /// The idle slot that suits a prompt best, as a place in the list, and how many of the prompt's
-    /// tokens it holds. A slot that would lose most of what it holds is left alone while there is
-    /// an empty one.
-    fn warmest(&self, prompt: &[TokenId]) -> (usize, usize) {
-        let usable = &prompt[..prompt.len() - 1];
-        let shared = |idle: &Idle| {
-            usable.iter().zip(&idle.held).take_while(|(token, held)| token == held).count()
-        };
-        let oldest_empty = self.idle.iter().position(|idle| idle.held.is_empty());
-        let best = (0..self.idle.len()).rev().max_by_key(|&i| shared(&self.idle[i]));
-        let best = best.expect("there is an idle slot");
-        match (shared(&self.idle[best]), oldest_empty) {
-            (0, _) => (oldest_empty.unwrap_or(0), 0),
-            (keep, Some(empty)) if 2 * keep < self.idle[best].held.len() => (empty, 0),
-            (keep, _) => (best, keep),
-        }
-    }
-
-    fn next_in_line(&self) -> Option<usize> {
-        let rank = |&i: &usize| {
-            let Waiting { arrival, request } = &self.waiting[i];
-            let Request { id, priority, ref prompt, .. } = *request;
-            (self.policy.rank(Seen { id, priority, unread: prompt.len() }), *arrival)
-        };
-        (0..self.waiting.len()).min_by_key(rank)
+        let running = self.running.iter().map(|seated| &seated.sequence);
+        self.waiting.iter().chain(&self.admitting).chain(running).any(|s| s.id == id)
     }
 
     /// Builds the batch of everyone's share.
     fn depart(&mut self) -> (Batch, Vec<Flight>) {
-        let claims: Vec<_> = self.running.iter().map(|s| s.claim(&self.limits)).collect();
+        let claim = |seated: &Seated| seated.sequence.claim(&self.limits);
+        let claims: Vec<_> = self.running.iter().map(claim).collect();
         let mut batch = Batch::builder();
         let mut flights = Vec::new();
-        for (sequence, rows) in self.running.iter().zip(share(&claims, &self.limits)) {
+        let shares = share(&claims, &self.limits);
+        for (Seated { slot, sequence }, rows) in self.running.iter().zip(shares) {
             if rows == 0 {
                 continue;
             }
-            let (span, base, flight) = sequence.depart(rows);
-            let first_choice = rows - flight.choices;
-            let want = |i| if i < first_choice { Want::NOTHING } else { Want::LOGITS };
-            let longer = batch.chain(sequence.slot, base, &span, want);
+            let first = flights.last().map_or(0, |before: &Flight| before.end);
+            let flight = sequence.depart(*slot, rows, first);
+            let (span, base) = sequence.span(&flight, self.hidden);
+            let longer = batch.span(*slot, base, span);
             batch = longer.expect("slots are distinct, spans not empty, contexts fit a position");
             self.stats.drafted += flight.choices.saturating_sub(1) as u64;
             flights.push(flight);
@@ -386,54 +373,71 @@ impl Scheduler {
         (batch.build(), flights)
     }
 
-    fn land(&mut self, flight: Flight, choices: &[(usize, Vec<f32>)]) {
-        let Some(i) = self.running.iter().position(|sequence| sequence.id == flight.id) else {
-            self.cache_ops.push_back(CacheOp::Commit(flight.slot, Vec::new()));
-            return self.release(flight.slot, flight.held);
+    fn land(&mut self, flight: Flight, returned: Returned<'_>) {
+        let slot = flight.slot;
+        let Some(i) = self.running.iter().position(|seated| seated.slot == slot) else {
+            self.cache_ops.push_back(CacheOp::Commit(slot, Vec::new()));
+            return self.release(slot, flight.held);
         };
-        let step = self.running[i].land(&flight, choices, &self.limits);
-        let id = flight.id;
+        let sequence = &mut self.running[i].sequence;
+        let before = sequence.read();
+        let step = sequence.land(&flight, returned, &self.limits);
+        let (id, sample) = (sequence.id, sequence.sample);
         self.stats.accepted += step.guessed as u64;
         self.stats.tokens += step.text.len() as u64;
-        self.events.extend(step.text.into_iter().map(|token| Event::Token {
-            id,
-            sample: 0,
-            token,
-            logprobs: None,
-        }));
-        let kept = (0..step.kept).collect();
-        self.cache_ops.push_back(CacheOp::Commit(flight.slot, kept));
-        if let Some(finish) = step.finish {
-            self.retire(i, finish);
+        self.events.extend(step.scores.map(|logprobs| Event::Prompt { id, logprobs }));
+        self.events.extend(step.embedding.map(|values| Event::Embedding { id, values }));
+        let token = |(token, logprobs)| Event::Token { id, sample, token, logprobs };
+        self.events.extend(step.text.into_iter().map(token));
+        self.cache_ops.push_back(CacheOp::Commit(slot, step.kept));
+        match step.finish {
+            Some(finish) => self.retire(i, finish),
+            None => self.save_progress(i, before),
+        }
+    }
+
+    /// Saves a prompt's entries at checkpoints and at its end, `before` of its tokens having been
+    /// read earlier.
+    fn save_progress(&mut self, i: usize, before: usize) {
+        let Seated { slot, sequence } = &self.running[i];
+        let (read, every) = (sequence.read(), self.checkpoint as usize);
+        let ended = sequence.has_read() && before < read;
+        if every > 0 && (ended || read / every > before / every) {
+            self.cache_ops.push_back(CacheOp::Save(*slot, sequence.held().to_vec()));
         }
     }
 
     /// Frees the slots of flights whose requests were cancelled on the way.
     fn release_orphans(&mut self, flights: Vec<Flight>) {
         for flight in flights {
-            if self.running.iter().all(|sequence| sequence.id != flight.id) {
+            if self.running.iter().all(|seated| seated.slot != flight.slot) {
                 self.release(flight.slot, flight.held);
             }
         }
     }
 
-    /// Ends a running request. Its slot stays taken while rows of it are out.
+    /// Ends a running text. Its slot stays taken while rows of it are out.
     fn retire(&mut self, i: usize, finish: Finish) {
-        let sequence = self.running.remove(i);
-        let (id, slot, held) = (sequence.id, sequence.slot, sequence.into_held());
+        let Seated { slot, sequence } = self.running.remove(i);
+        let held = sequence.held().to_vec();
         match self.out.iter_mut().flatten().find(|flight| flight.slot == slot) {
             Some(flight) => flight.held = held,
             None => self.release(slot, held),
         }
-        self.finish(id, finish);
+        self.finish(&sequence, finish);
     }
 
     fn release(&mut self, slot: SlotId, held: Vec<TokenId>) {
+        if self.checkpoint > 0 && !held.is_empty() {
+            self.cache_ops.push_back(CacheOp::Save(slot, held.clone()));
+        }
         self.idle.push(Idle { slot, held });
     }
 
-    fn finish(&mut self, id: RequestId, finish: Finish) {
-        self.stats.finished += 1;
-        self.events.push_back(Event::Finished { id, sample: 0, finish });
+    /// Tells of a text's end. The request has ended with the last of its texts.
+    fn finish(&mut self, sequence: &Sequence, finish: Finish) {
+        let (id, sample) = (sequence.id, sequence.sample);
+        self.stats.finished += u64::from(!self.is_live(id));
+        self.events.push_back(Event::Finished { id, sample, finish });
     }
 }

@@ -3,6 +3,7 @@
 //! The queue between them is unbounded, so a slow reader never holds up the engine; it cannot
 //! outgrow the request's own tokens.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -11,41 +12,46 @@ use std::time::Duration;
 use crate::driver::{Board, Command};
 use crate::{Event, Finish, RequestId};
 
-/// Events of one request: its tokens, then one [`Event::Finished`], then nothing.
+/// Events of one request: tokens, then one [`Event::Finished`] for each of its texts, then nothing.
 ///
 /// Read it as an iterator, which blocks, or as a stream through [`poll_next`](Self::poll_next),
-/// which does not. Dropping it cancels the request. If the engine breaks down, the last event is
-/// [`Finish::Failed`] with the reason.
+/// which does not. Dropping it cancels the request. If the engine breaks down, the last event of
+/// each text is [`Finish::Failed`] with the reason.
 pub struct Ticket {
     id: RequestId,
     events: Receiver<Event>,
     waker: Arc<WakerSlot>,
     commands: Sender<Command>,
     board: Arc<Board>,
-    finished: bool,
+    /// The texts that have not ended.
+    open: BTreeSet<u32>,
 }
 
 /// The engine's end of a ticket.
 pub(crate) struct Outbox {
     events: Option<Sender<Event>>,
     waker: Arc<WakerSlot>,
+    /// How many texts have not ended.
+    open: u32,
 }
 
 /// Who wants to know that the queue has changed. Also the identity of a queue.
 #[derive(Default)]
 pub(crate) struct WakerSlot(Mutex<Option<Waker>>);
 
-/// Both ends of a request's events, not yet tied to an engine.
-pub(crate) fn mailbox() -> (Outbox, Inbox) {
+/// Both ends of the events of a request for this many texts, not yet tied to an engine.
+pub(crate) fn mailbox(samples: u32) -> (Outbox, Inbox) {
     let (sender, events) = channel();
     let waker = Arc::new(WakerSlot::default());
-    (Outbox { events: Some(sender), waker: waker.clone() }, Inbox { events, waker })
+    let outbox = Outbox { events: Some(sender), waker: waker.clone(), open: samples };
+    (outbox, Inbox { events, waker, samples })
 }
 
 /// The reader's end before the request is taken.
 pub(crate) struct Inbox {
     events: Receiver<Event>,
     waker: Arc<WakerSlot>,
+    samples: u32,
 }
 
 impl Inbox {
@@ -56,8 +62,8 @@ impl Inbox {
         commands: Sender<Command>,
         board: Arc<Board>,
     ) -> Ticket {
-        let Self { events, waker } = self;
-        Ticket { id, events, waker, commands, board, finished: false }
+        let Self { events, waker, samples } = self;
+        Ticket { id, events, waker, commands, board, open: (0..samples).collect() }
     }
 }
 
@@ -69,7 +75,7 @@ impl Ticket {
 
     /// The next event, if it comes within `patience`.
     pub fn next_within(&mut self, patience: Duration) -> Poll<Option<Event>> {
-        if self.finished {
+        if self.open.is_empty() {
             return Poll::Ready(None);
         }
         match self.events.recv_timeout(patience) {
@@ -81,7 +87,7 @@ impl Ticket {
 
     /// The next event, if there is one; otherwise wakes the context's task when there is.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
-        if self.finished {
+        if self.open.is_empty() {
             return Poll::Ready(None);
         }
         // Before looking: an event that comes in between wakes the task for nothing, not too late.
@@ -94,14 +100,17 @@ impl Ticket {
     }
 
     fn note(&mut self, event: Event) -> Event {
-        self.finished = matches!(event, Event::Finished { .. });
+        if let Event::Finished { sample, .. } = &event {
+            self.open.remove(sample);
+        }
         event
     }
 
-    /// The engine is gone and did not say goodbye.
+    /// The engine is gone and did not say goodbye to the next text.
     fn breakdown(&mut self) -> Event {
         let finish = Finish::Failed(self.board.reason());
-        self.note(Event::Finished { id: self.id, sample: 0, finish })
+        let sample = self.open.first().copied().expect("a ticket without texts is not read");
+        self.note(Event::Finished { id: self.id, sample, finish })
     }
 }
 
@@ -110,7 +119,7 @@ impl Iterator for Ticket {
 
     /// Waits for the next event.
     fn next(&mut self) -> Option<Event> {
-        if self.finished {
+        if self.open.is_empty() {
             return None;
         }
         match self.events.recv() {
@@ -134,9 +143,17 @@ impl Outbox {
     }
 
     /// Hands an event over. A reader who has left does not matter.
-    pub(crate) fn send(&self, event: Event) {
+    pub(crate) fn send(&mut self, event: Event) {
+        self.open -= u32::from(matches!(event, Event::Finished { .. }));
         let _ = self.events.as_ref().map(|events| events.send(event));
         self.waker.wake();
+    }
+}
+
+impl Outbox {
+    /// Whether all texts have ended.
+    pub(crate) fn is_done(&self) -> bool {
+        self.open == 0
     }
 }
 

@@ -1,9 +1,34 @@
 //! One step: the only place where a scheduler meets a model.
 
 use lapidary_core::{Backend, CacheFull, KvCache, SlotId};
-use lapidary_model::{Model, StepError, run};
+use lapidary_model::{Hooks, Model, NoHooks, StepError, run_with};
 
-use crate::{Admission, CacheOp, Drafter, Scheduler};
+use crate::{Admission, CacheOp, Drafter, Prefixes, Scheduler, Target, Way};
+
+/// What a step makes use of besides the model.
+pub struct Aids<'a, B: Backend> {
+    /// Who guesses.
+    pub drafter: &'a mut dyn Drafter<B>,
+    /// What is saved of earlier texts.
+    pub prefixes: &'a mut Prefixes,
+    /// Who watches the layers.
+    pub hooks: &'a mut dyn Hooks<B>,
+}
+
+/// Runs one step without saved prefixes and unwatched: the common case of [`turn_with`].
+///
+/// # Errors
+/// See [`turn_with`].
+pub fn turn<B: Backend>(
+    scheduler: &mut Scheduler,
+    ops: &B,
+    model: &dyn Model<B>,
+    cache: &mut dyn KvCache<B>,
+    drafter: &mut dyn Drafter<B>,
+) -> Result<bool, StepError> {
+    let (prefixes, hooks) = (&mut Prefixes::none(), &mut NoHooks);
+    turn_with(scheduler, Target { ops, model, cache }, Aids { drafter, prefixes, hooks })
+}
 
 /// Runs one step, if there is anything to do. Returns whether there was.
 ///
@@ -12,19 +37,19 @@ use crate::{Admission, CacheOp, Drafter, Scheduler};
 /// # Errors
 /// [`StepError::Device`]: every request has failed, and neither the device nor the cache is of
 /// further use.
-pub fn turn<B: Backend>(
+pub fn turn_with<B: Backend>(
     scheduler: &mut Scheduler,
-    ops: &B,
-    model: &dyn Model<B>,
-    cache: &mut dyn KvCache<B>,
-    drafter: &mut dyn Drafter,
+    target: Target<'_, B>,
+    aids: Aids<'_, B>,
 ) -> Result<bool, StepError> {
-    admit(scheduler, cache);
-    propose(scheduler, drafter);
+    let Target { ops, model, cache } = target;
+    let Aids { drafter, prefixes, hooks } = aids;
+    admit(scheduler, ops, cache, prefixes);
+    propose(scheduler, Target { ops, model, cache }, drafter);
     let batch = scheduler.poll_batch();
-    settle(scheduler, ops, cache);
+    settle(scheduler, ops, cache, prefixes);
     let Some(batch) = batch else { return Ok(false) };
-    match run(ops, model, cache, &batch) {
+    match run_with(ops, model, cache, &batch, &[], hooks) {
         Ok(outputs) => scheduler.handle_outputs(&outputs),
         Err(StepError::Cache(full)) => scheduler.handle_no_room(slot_of(full), &full.to_string()),
         Err(failure @ StepError::Device(_)) => {
@@ -32,34 +57,84 @@ pub fn turn<B: Backend>(
             return Err(failure);
         }
     }
-    settle(scheduler, ops, cache);
+    settle(scheduler, ops, cache, prefixes);
     Ok(true)
 }
 
-/// Lets requests begin where a slot's content ends, if the cache can still go back there.
-fn admit<B: Backend>(scheduler: &mut Scheduler, cache: &mut dyn KvCache<B>) {
-    while let Some(Admission { slot, keep, .. }) = scheduler.poll_admission() {
-        let warm = keep > 0 && cache.truncate(slot, keep);
-        if !warm {
-            cache.clear(slot);
+/// Lets texts begin after entries that are there already, as many as there are.
+fn admit<B: Backend>(
+    scheduler: &mut Scheduler,
+    ops: &B,
+    cache: &mut dyn KvCache<B>,
+    prefixes: &mut Prefixes,
+) {
+    while let Some(admission) = scheduler.poll_admission() {
+        settle(scheduler, ops, cache, prefixes);
+        let (slot, kept) = begin(&admission, ops, cache, prefixes);
+        scheduler.handle_admission(slot, kept);
+    }
+}
+
+/// Goes the first way that the cache can go, a saved prefix before slots that hold less. Returns
+/// the slot and the entries in it.
+fn begin<B: Backend>(
+    admission: &Admission,
+    ops: &B,
+    cache: &mut dyn KvCache<B>,
+    prefixes: &mut Prefixes,
+) -> (SlotId, u32) {
+    let Admission { usable, ways, .. } = admission;
+    let fresh = ways.iter().find_map(|way| match way {
+        Way::Fresh { slot } => Some(*slot),
+        _ => None,
+    });
+    let fresh = fresh.expect("an admission always has a fresh slot");
+    for &way in ways {
+        if prefixes.longest(usable) > way.keep() {
+            let kept = prefixes.restore(usable, way.keep(), ops, cache, fresh);
+            if kept > 0 {
+                return (fresh, kept);
+            }
         }
-        scheduler.handle_admission(if warm { keep } else { 0 });
+        match way {
+            Way::Keep { slot, keep } if cache.truncate(slot, keep) => return (slot, keep),
+            Way::Fork { from, slot, keep } if cache.fork(ops, from, slot, keep) => {
+                return (slot, keep);
+            }
+            _ => {}
+        }
+    }
+    cache.clear(fresh);
+    (fresh, 0)
+}
+
+fn propose<B: Backend>(
+    scheduler: &mut Scheduler,
+    target: Target<'_, B>,
+    drafter: &mut dyn Drafter<B>,
+) {
+    let calls = scheduler.poll_drafts();
+    if calls.is_empty() {
+        return;
+    }
+    let texts: Vec<_> = calls.iter().map(|call| (call.id, call.sample)).collect();
+    let drafts = drafter.propose(target, &calls);
+    for ((id, sample), draft) in texts.into_iter().zip(drafts) {
+        scheduler.handle_drafts(id, sample, draft);
     }
 }
 
-fn propose(scheduler: &mut Scheduler, drafter: &mut dyn Drafter) {
-    while let Some(call) = scheduler.poll_draft() {
-        let known = scheduler.known(call.id).expect("only running sequences ask for guesses");
-        let drafts = drafter.propose(known, call.room);
-        scheduler.handle_drafts(call.id, drafts);
-    }
-}
-
-fn settle<B: Backend>(scheduler: &mut Scheduler, ops: &B, cache: &mut dyn KvCache<B>) {
+fn settle<B: Backend>(
+    scheduler: &mut Scheduler,
+    ops: &B,
+    cache: &mut dyn KvCache<B>,
+    prefixes: &mut Prefixes,
+) {
     while let Some(op) = scheduler.poll_cache_op() {
         match op {
             CacheOp::Commit(slot, kept) => cache.commit(ops, slot, &kept),
             CacheOp::Clear(slot) => cache.clear(slot),
+            CacheOp::Save(slot, tokens) => prefixes.save(&tokens, ops, cache, slot),
         }
     }
 }

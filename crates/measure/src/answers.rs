@@ -119,7 +119,7 @@ impl Exam<'_> {
             while let Some(event) = scheduler.poll_event() {
                 let text = &mut texts[event.id().0 as usize];
                 match event {
-                    Event::Warm { .. } => {}
+                    Event::Warm { .. } | Event::Prompt { .. } | Event::Embedding { .. } => {}
                     Event::Token { token, .. } => text.push(token),
                     Event::Finished { finish, .. } => {
                         if let Finish::Stop { token } = finish {

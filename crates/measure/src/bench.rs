@@ -136,7 +136,7 @@ struct Bench<'a, B: Backend> {
 }
 
 impl<B: Backend> Bench<'_, B> {
-    /// Seconds to read a prompt and get the logits after it.
+    /// Seconds to read a prompt and get the likeliest token after it.
     fn prefill(&mut self, n: u32) -> Result<f64, StepError> {
         self.cache.clear(SlotId(0));
         let began = Instant::now();
@@ -155,7 +155,7 @@ impl<B: Backend> Bench<'_, B> {
             let mut step = Batch::builder();
             for slot in (0..batch).map(SlotId) {
                 let token = self.token(depth + i + 31 * slot.0);
-                let added = step.chain(slot, depth + i, &[token], |_| Want::LOGITS);
+                let added = step.chain(slot, depth + i, &[token], |_| Want::top(1));
                 step = added.expect("slots are distinct and spans have a row");
             }
             run(self.ops, self.model, self.cache, &step.build())?;
@@ -169,7 +169,7 @@ impl<B: Backend> Bench<'_, B> {
         for (i, chunk) in tokens.chunks(CHUNK).enumerate() {
             let base = i * CHUNK;
             let last = tokens.len() - 1;
-            let want = |i| if base + i == last { Want::LOGITS } else { Want::NOTHING };
+            let want = |i| if base + i == last { Want::top(1) } else { Want::NOTHING };
             let step = Batch::builder().chain(slot, base as u32, chunk, want);
             let step = step.expect("chunks have rows").build();
             run(self.ops, self.model, self.cache, &step)?;

@@ -8,8 +8,13 @@ mod answers;
 mod bench;
 mod divergence;
 mod shape;
+mod trace;
 
 pub use answers::{Answer, AnswerError, Exam, Score, read_answers};
 pub use bench::{Ceilings, Cost, Plan, Test, Timing, bench};
 pub use divergence::{Divergence, divergence, windows};
 pub use shape::{Shape, ShapeError};
+pub use trace::{
+    BadLayerRow, Category, Difference, LayerRow, LayerWatch, Log, Sinks, Total, Totals, Traced,
+    first_difference, read_layer_rows,
+};

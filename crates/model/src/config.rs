@@ -3,9 +3,12 @@
 //! Nothing about a layer is a global constant: head widths, heads, reach, rotation and
 //! feed-forward width are kept per layer, because in this family they differ per layer.
 
+mod assistant;
 mod gemma3;
 mod gguf;
 mod hf;
+
+pub use assistant::AssistantConfig;
 
 use lapidary_core::{LayerId, Reach, Value};
 use thiserror::Error;
@@ -197,6 +200,9 @@ impl Config {
         Ok(())
     }
 }
+
+/// What GGUF calls the architecture of drafters.
+const ASSISTANT: &str = "gemma4-assistant";
 
 /// Largest count that any model's shape may hold: products of three of them still fit 64 bits.
 const LARGEST: usize = 1 << 20;

@@ -11,7 +11,7 @@
 //! and layers that share an earlier layer's differ in data, not in code.
 
 use lapidary_core::{
-    Backend, Branch, Heads, Input, Join, KvCache, KvLayerSpec, LayerId, Qkv, Rope, TokenId,
+    Backend, Branch, Heads, Input, Join, KvCache, KvLayerSpec, KvPlan, LayerId, Qkv, Rope, TokenId,
 };
 
 use crate::{Hooks, Model, Step};
@@ -173,12 +173,28 @@ pub struct PerLayerBranch<B: Backend> {
 }
 
 /// What every layer of a step reads besides the residual stream.
-struct Context<'a, B: Backend> {
-    step: &'a Step<'a, B>,
+pub(crate) struct Context<'a, B: Backend> {
+    kv: &'a KvPlan<B>,
     angles: Vec<B::Angles>,
     /// All layers' own inputs side by side.
     per_layer: Option<B::Act>,
     eps: f32,
+}
+
+impl<'a, B: Backend> Context<'a, B> {
+    /// `angles` has one entry per row.
+    pub(crate) fn new(
+        ops: &B,
+        kv: &'a KvPlan<B>,
+        angles: impl Iterator<Item = [u32; 3]>,
+        ropes: &[Rope],
+        per_layer: Option<B::Act>,
+        eps: f32,
+    ) -> Self {
+        let angles: Vec<_> = angles.collect();
+        let angles = ropes.iter().map(|rope| ops.angles(rope, &angles)).collect();
+        Self { kv, angles, per_layer, eps }
+    }
 }
 
 impl<B: Backend> Model<B> for Gemma<B> {
@@ -198,6 +214,10 @@ impl<B: Backend> Model<B> for Gemma<B> {
         self.vocab
     }
 
+    fn embed(&self, ops: &B, tokens: &[TokenId]) -> B::Act {
+        ops.embed(&self.embedding, tokens, self.embedding_scale)
+    }
+
     fn forward(
         &self,
         ops: &B,
@@ -205,17 +225,11 @@ impl<B: Backend> Model<B> for Gemma<B> {
         step: &Step<'_, B>,
         hooks: &mut dyn Hooks<B>,
     ) -> B::Act {
-        let mut h = hooks.embedded(ops, self.embed(ops, step));
-        let angles: Vec<_> = step.batch.rows().iter().map(|row| row.angle).collect();
-        let context = Context {
-            step,
-            angles: self.ropes.iter().map(|rope| ops.angles(rope, &angles)).collect(),
-            per_layer: self
-                .per_layer
-                .as_ref()
-                .map(|inputs| inputs.forward(ops, step, &h, self.eps)),
-            eps: self.eps,
-        };
+        let mut h = hooks.embedded(ops, self.inputs(ops, step));
+        let inputs = self.per_layer.as_ref();
+        let per_layer = inputs.map(|inputs| inputs.forward(ops, step, &h, self.eps));
+        let angles = step.batch.rows().iter().map(|row| row.angle);
+        let context = Context::new(ops, &step.kv, angles, &self.ropes, per_layer, self.eps);
         let mut x = ops.rms_norm(&h, self.norm_before(0), self.eps);
         for (i, layer) in self.layers.iter().enumerate() {
             let next = self.norm_before(i + 1);
@@ -243,9 +257,9 @@ impl<B: Backend> Gemma<B> {
         self.layers.get(i).map_or(&self.final_norm, |layer| &layer.input_norm)
     }
 
-    fn embed(&self, ops: &B, step: &Step<'_, B>) -> B::Act {
-        let tokens = tokens_or(step, TokenId(0));
-        let mut h = ops.embed(&self.embedding, &tokens, self.embedding_scale);
+    /// What the first layer gets: embeddings, and soft rows as they are.
+    fn inputs(&self, ops: &B, step: &Step<'_, B>) -> B::Act {
+        let mut h = self.embed(ops, &tokens_or(step, TokenId(0)));
         for (id, matrix) in step.soft.iter().enumerate() {
             let from = |row: &Input| match row {
                 Input::Soft { source, row } if source.index() == id => Some(*row as usize),
@@ -281,7 +295,7 @@ impl<B: Backend> PerLayerInputs<B> {
 impl<B: Backend> Layer<B> {
     /// The stream after the layer, and its norm by `next`; `x` is the stream's norm by the layer's
     /// own input norm.
-    fn forward(
+    pub(crate) fn forward(
         &self,
         ops: &B,
         cache: &mut dyn KvCache<B>,
@@ -336,7 +350,7 @@ impl<B: Backend> Attention<B> {
         layer: LayerId,
         x: &B::Act,
     ) -> B::Act {
-        let (plan, eps) = (&context.step.kv, context.eps);
+        let (plan, eps) = (context.kv, context.eps);
         let angles = &context.angles[self.rope];
         let o = match &self.source {
             KvSource::Own { wk, values, k_norm } => {

@@ -6,6 +6,7 @@
 //! device, no cache format, no request and no file.
 #![forbid(unsafe_code)]
 
+pub mod assistant;
 pub mod config;
 pub mod gemma;
 mod load;
@@ -13,6 +14,9 @@ mod names;
 mod run;
 mod traffic;
 
-pub use load::{LoadError, Precision, load};
+#[doc(hidden)]
+pub mod fuzz;
+
+pub use load::{LoadError, Precision, load, load_assistant};
 pub use run::{Hooks, Model, NoHooks, Outputs, Step, StepError, run, run_with};
 pub use traffic::{Traffic, attention_ops};

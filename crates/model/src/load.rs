@@ -1,5 +1,7 @@
 //! From named tensors to a decoder: each tensor is named once, here, with the shape it must have.
 
+mod assistant;
+
 use std::borrow::Cow;
 
 use lapidary_core::{
@@ -45,6 +47,8 @@ pub enum LoadError {
     },
 }
 
+pub use assistant::load_assistant;
+
 /// How stored numbers are handed to the device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Precision {
@@ -66,12 +70,7 @@ pub fn load<B: Backend>(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(Config, Gemma<B>), LoadError> {
     let mut config = Config::read(source.meta())?;
-    let names = Names::of(source);
-    let names_in_order = source.names();
-    let infos = names_in_order.iter().filter_map(|name| source.info(name));
-    let total = infos.map(|info| info.bytes() as u64).sum();
-    let mut loader = Loader { ops, source, names, precision, progress, done: 0, total };
-    let gemma = loader.gemma(&mut config)?;
+    let gemma = Loader::new(ops, source, precision, progress).gemma(&mut config)?;
     Ok((config, gemma))
 }
 
@@ -86,6 +85,18 @@ struct Loader<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> Loader<'a, B> {
+    fn new(
+        ops: &'a B,
+        source: &'a dyn TensorSource,
+        precision: Precision,
+        progress: &'a mut dyn FnMut(u64, u64),
+    ) -> Self {
+        let names_in_order = source.names();
+        let infos = names_in_order.iter().filter_map(|name| source.info(name));
+        let total = infos.map(|info| info.bytes() as u64).sum();
+        Self { ops, source, names: Names::of(source), precision, progress, done: 0, total }
+    }
+
     fn gemma(&mut self, config: &mut Config) -> Result<Gemma<B>, LoadError> {
         let embedding = "token_embd.weight";
         if config.vocab == 0 {

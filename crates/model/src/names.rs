@@ -22,6 +22,12 @@ const WHOLE: &[(&str, &str)] = &[
     ("per_layer_proj_norm.weight", "per_layer_projection_norm.weight"),
 ];
 
+/// `(GGUF, Hugging Face)` of a drafter, outside its decoder.
+const ASSISTANT: &[(&str, &str)] = &[
+    ("nextn.pre_projection.weight", "pre_projection.weight"),
+    ("nextn.post_projection.weight", "post_projection.weight"),
+];
+
 /// `(GGUF, Hugging Face)` inside a layer.
 const LAYER: &[(&str, &str)] = &[
     ("attn_norm.weight", "input_layernorm.weight"),
@@ -75,7 +81,9 @@ impl Names {
             Some((layer, name)) => {
                 find(LAYER, name).map(|hf| format!("{prefix}layers.{layer}.{hf}"))
             }
-            None => find(WHOLE, gguf).map(|hf| format!("{prefix}{hf}")),
+            None => find(WHOLE, gguf)
+                .map(|hf| format!("{prefix}{hf}"))
+                .or_else(|| find(ASSISTANT, gguf).map(str::to_owned)),
         };
         name.unwrap_or_else(|| gguf.to_owned())
     }

@@ -2,6 +2,7 @@
 
 use lapidary_core::{
     Backend, Batch, CacheFull, Candidate, DeviceError, KvCache, KvLayerSpec, KvPlan, LayerId, Row,
+    TokenId,
 };
 use thiserror::Error;
 
@@ -18,6 +19,8 @@ pub trait Model<B: Backend> {
     fn hidden(&self) -> usize;
     /// Entries of the vocabulary, the width of a row of logits.
     fn vocab(&self) -> usize;
+    /// The scaled embeddings of vocabulary entries, as rows of the first layer's input.
+    fn embed(&self, ops: &B, tokens: &[TokenId]) -> B::Act;
     /// Runs the rows through every layer. The result has one normed hidden state per row.
     fn forward(
         &self,
@@ -46,6 +49,11 @@ pub struct Step<'a, B: Backend> {
 ///
 /// The row law binds hooks too: what is done to a row depends on that row alone.
 pub trait Hooks<B: Backend> {
+    /// Sees what is about to run.
+    fn batch(&mut self, batch: &Batch) {
+        let _ = batch;
+    }
+
     /// Sees the scaled embeddings and hands on what the first layer gets.
     fn embedded(&mut self, ops: &B, h: B::Act) -> B::Act {
         let _ = ops;
@@ -114,6 +122,7 @@ pub fn run_with<B: Backend>(
     hooks: &mut dyn Hooks<B>,
 ) -> Result<Outputs, StepError> {
     let kv = cache.plan(ops, batch)?;
+    hooks.batch(batch);
     let states = model.forward(ops, cache, &Step { batch, kv, soft }, hooks);
     let hidden = fetch(ops, batch, |row| row.want.hidden, |rows| ops.select(&states, rows))?;
     let head = |rows: &[usize]| model.logits(ops, &ops.select(&states, rows));

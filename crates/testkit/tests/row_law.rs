@@ -65,8 +65,9 @@ fn is_everyday(seed: u64, (isa, threads): Which, regime: usize) -> bool {
 fn is_worth_something(tally: &Tally) {
     println!("{tally:?}");
     assert!((1..=33).all(|rows| tally.widths.contains_key(&rows)), "{:?}", tally.widths);
-    let Tally { mixes, trees, rejected, images, cuts, .. } = tally;
-    let counts = [*mixes, trees.0, trees.1, *rejected, *images, cuts.0, cuts.1];
+    let Tally { mixes, trees, rejected, images, cuts, forks, saves, .. } = tally;
+    let moves = [cuts.0, cuts.1, forks.0, forks.1, saves.0, saves.1];
+    let counts = [&[*mixes, trees.0, trees.1, *rejected, *images], &moves[..]].concat();
     assert!(counts.iter().all(|&count| count >= 20), "{tally:?}");
 }
 

@@ -1,29 +1,65 @@
-//! Entry points for fuzzers: any bytes must give a value or an error, never a panic.
+//! Entry points for fuzzers: any bytes must give a value or an error, never a panic. Each
+//! tells whether it took what came in.
 
-use lapidary_core::TokenId;
+use lapidary_core::{Constraint, TokenId, Value};
 
+use crate::TokenizerError;
 use crate::{ChatTemplate, Control, Conversation, Message, Part, Role, Specials, Tokenizer};
-use crate::{Content, MediaKind, ToolCall};
+use crate::{Content, Grammars, MediaKind, Rules, Thinking, ToolCall};
 
 /// Reads `data` as a `tokenizer.json` and uses what comes of it.
-pub fn tokenizer_json(data: &[u8]) {
+pub fn tokenizer_json(data: &[u8]) -> bool {
     let text = String::from_utf8_lossy(data);
-    let Ok(tokenizer) = Tokenizer::from_json(&text, "<bos>", "<eos>") else { return };
+    tokenizer(Tokenizer::from_json(&text, "<bos>", "<eos>"))
+}
+
+/// Reads GGUF metadata and uses what comes of it.
+pub fn tokenizer_metadata(meta: &Value) -> bool {
+    tokenizer(Tokenizer::from_metadata(meta))
+}
+
+fn tokenizer(read: Result<Tokenizer, TokenizerError>) -> bool {
+    let Ok(tokenizer) = read else { return false };
     for control in [Control::Honour, Control::Spell] {
         let ids = tokenizer.encode("<bos>the <|turn>\n\n▁🙂", control);
         tokenizer.decode(&tokenizer.with_bos(&ids));
     }
+    true
 }
 
 /// Compiles `data` as a chat template and renders a conversation that has everything.
-pub fn template(data: &[u8]) {
+pub fn template(data: &[u8]) -> bool {
     let source = String::from_utf8_lossy(data);
     let names = ["<bos>", "<eos>", "<|turn>", "<turn|>", "<|\"|>"];
     let tokens = names.into_iter().map(str::to_owned).zip((0..).map(TokenId));
     let specials = Specials::new(tokens, ("<bos>", TokenId(0)), ("<eos>", TokenId(1)));
-    let Ok(template) = ChatTemplate::with_fuel(&source, &specials, 100_000) else { return };
-    if let Ok(prompt) = template.render(&everything()) {
+    let Ok(template) = ChatTemplate::with_fuel(&source, &specials, 100_000) else {
+        return false;
+    };
+    let rendered = template.render(&everything());
+    if let Ok(prompt) = &rendered {
         assert!(!prompt.text().contains('\u{fdd0}'), "marks stay inside");
+    }
+    rendered.is_ok()
+}
+
+/// Reads `data` as rules of every kind, and takes a few tokens under those that are any.
+pub fn grammar(grammars: &Grammars, data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let schema = serde_json::from_str(&text).ok();
+    let schema = schema.iter().map(Rules::JsonSchema);
+    let texts = [Rules::Gbnf(&text), Rules::Lark(&text), Rules::Regex(&text)];
+    for rules in texts.into_iter().chain(schema) {
+        let Ok(mut guide) = grammars.compile(rules, Thinking::Never) else { continue };
+        for _ in 0..4 {
+            let Ok(next) = guide.next() else { break };
+            let Some(token) = (0..300).map(TokenId).find(|token| next.tokens.contains(*token))
+            else {
+                assert!(next.end, "a grammar that allows nothing is at its end");
+                break;
+            };
+            guide.advance(token).expect("what is allowed can be taken");
+        }
     }
 }
 

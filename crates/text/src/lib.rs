@@ -1,7 +1,7 @@
-//! Between text and tokens: vocabularies, chat templates, streamed text and stop strings.
+//! Between text and tokens: vocabularies, chat templates, streamed text, stop strings, grammars.
 //!
 //! Read in this order: [`Tokenizer`], [`TextStream`], [`StopStrings`], [`Conversation`],
-//! [`ChatTemplate`], [`Prompt`]. Nothing here knows HTTP, a model or a file: callers hand over text
+//! [`ChatTemplate`], [`Prompt`], [`Grammars`]. Nothing here knows HTTP, a model or a file: callers hand over text
 //! and metadata.
 #![forbid(unsafe_code)]
 
@@ -14,9 +14,16 @@ mod vocabulary;
 
 mod stop;
 mod stream;
+mod token_text;
+
+mod gbnf;
+mod grammar;
+mod guide;
 
 mod context;
 mod conversation;
+mod dialogue;
+mod dialogue_json;
 mod jinja;
 mod message_json;
 mod normalise;
@@ -33,6 +40,11 @@ pub mod fuzz;
 pub use conversation::{
     Content, Conversation, MediaKind, Message, Part, Role, ToolCall, ToolResponse,
 };
+pub use dialogue::{Dialogue, Fitted, Overflow, Unfit};
+pub use dialogue_json::DialogueError;
+pub use gbnf::BadGbnf;
+pub use grammar::{GrammarError, Grammars, Rules, Thinking};
+pub use guide::Guide;
 pub use message_json::MessageError;
 pub use normalise::normalise;
 pub use prompt::{Piece, Prompt};
@@ -41,4 +53,5 @@ pub use specials::Specials;
 pub use stop::{EmptyStop, Passed, StopStrings};
 pub use stream::TextStream;
 pub use template::{ChatTemplate, Fault, TemplateError};
+pub use token_text::TokenText;
 pub use tokenizer::{Control, Tokenizer, TokenizerError};

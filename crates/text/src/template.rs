@@ -34,6 +34,9 @@ impl ChatTemplate {
     /// The longest source, in bytes: several times the longest published one.
     pub const MAX_SOURCE: usize = 1 << 16;
 
+    /// The source of Gemma 3's format, for files of that family that bring no template.
+    pub const GEMMA_3: &str = include_str!("gemma3.jinja");
+
     /// Compiles `source`, which writes the special tokens of `specials`.
     ///
     /// # Errors

@@ -86,10 +86,10 @@ fn expect(
 fn entries<'a>(model: &Members<'a>) -> Result<Vec<Entry<'a>>, TokenizerError> {
     let vocab: HashMap<String, u64> = serde_json::from_str(required(model, "vocab")?.get())
         .map_err(|source| TokenizerError::Json { field: "vocab", source })?;
-    let mut entries = Vec::new();
+    let (mut entries, limit) = (Vec::new(), id_limit(vocab.len()));
     for (text, id) in vocab {
         let kind = byte_of(&text).map_or(Kind::Ordinary, Kind::Byte);
-        let slot = slot(&mut entries, &text, id)?;
+        let slot = slot(&mut entries, limit, &text, id)?;
         if slot.kind != Kind::Hole {
             return Err(TokenizerError::Clash { token: text, id: id as usize });
         }
@@ -98,17 +98,25 @@ fn entries<'a>(model: &Members<'a>) -> Result<Vec<Entry<'a>>, TokenizerError> {
     Ok(entries)
 }
 
+/// Ids must be below this in a vocabulary of so many tokens: holes are allowed, but one large id
+/// must not make a small file dear to hold.
+fn id_limit(tokens: usize) -> usize {
+    const HOLES: usize = 4096;
+    tokens.saturating_mul(2).saturating_add(HOLES).min(MAX_TOKENS)
+}
+
 /// The place of `id`, with holes up to it.
 fn slot<'e, 'a>(
     entries: &'e mut Vec<Entry<'a>>,
+    limit: usize,
     token: &str,
     id: u64,
 ) -> Result<&'e mut Entry<'a>, TokenizerError> {
     let too_large = || {
         let token = token.to_owned();
-        TokenizerError::IdTooLarge { token, id, limit: MAX_TOKENS }
+        TokenizerError::IdTooLarge { token, id, limit }
     };
-    let at = usize::try_from(id).ok().filter(|at| *at < MAX_TOKENS).ok_or_else(too_large)?;
+    let at = usize::try_from(id).ok().filter(|at| *at < limit).ok_or_else(too_large)?;
     if entries.len() <= at {
         entries.resize(at + 1, Entry::HOLE);
     }
@@ -119,12 +127,13 @@ fn slot<'e, 'a>(
 fn add_tokens(file: &Members<'_>, entries: &mut Vec<Entry<'_>>) -> Result<(), TokenizerError> {
     let field = "added_tokens";
     let added = small(file, field)?;
+    let limit = id_limit(entries.len());
     for token in added.as_array().into_iter().flatten() {
         let (Some(text), Some(id)) = (token["content"].as_str(), token["id"].as_u64()) else {
             return Err(TokenizerError::Field { field, expected: "objects with content and id" });
         };
         let kind = if token["special"] == true { Kind::Control } else { Kind::Defined };
-        let slot = slot(entries, text, id)?;
+        let slot = slot(entries, limit, text, id)?;
         if slot.kind != Kind::Hole && slot.text != text {
             return Err(TokenizerError::Clash { token: text.to_owned(), id: id as usize });
         }

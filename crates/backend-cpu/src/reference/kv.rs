@@ -1,9 +1,11 @@
 //! The naive cache: every entry a vector of floats, attention by its definition.
 
+use std::ops::Range;
+
 use half::f16;
 use lapidary_core::{
-    Code, KvKernels, KvLayerSpec, LayerPlan, ROTATED_BLOCK, Regime, SlotId, Unsupported, levels,
-    sign,
+    Code, KvKernels, KvLayerSpec, LayerPlan, ROTATED_BLOCK, Regime, SlotId, Transport, Unsupported,
+    levels, sign,
 };
 
 use super::{Reference, Rows};
@@ -119,5 +121,34 @@ impl KvKernels for Reference {
     fn copy(&self, store: &mut Store, slot: SlotId, from: u32, to: u32) {
         let (from, to) = (store.cell(slot, from), store.cell(slot, to));
         store.entries[to] = store.entries[from].clone();
+    }
+    fn transport(&self) -> Option<&dyn Transport<Store>> {
+        Some(self)
+    }
+}
+
+/// An entry's bytes are its keys, then its values, as floats.
+impl Transport<Store> for Reference {
+    fn layout(&self) -> &'static str {
+        "reference"
+    }
+
+    fn entry_bytes(&self, store: &Store) -> usize {
+        store.spec.heads * store.spec.width * 8
+    }
+
+    fn export(&self, store: &Store, slot: SlotId, entries: Range<u32>) -> Vec<u8> {
+        let stored = entries.map(|entry| &store.entries[store.cell(slot, entry)]);
+        let floats = stored.flat_map(|(keys, values)| keys.iter().chain(values));
+        floats.flat_map(|x| x.to_le_bytes()).collect()
+    }
+
+    fn import(&self, store: &mut Store, slot: SlotId, first: u32, bytes: &[u8]) {
+        let floats: Vec<f32> = bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect();
+        let side = store.spec.heads * store.spec.width;
+        for (entry, both) in (first..).zip(floats.chunks_exact(2 * side)) {
+            let cell = store.cell(slot, entry);
+            store.entries[cell] = (both[..side].to_vec(), both[side..].to_vec());
+        }
     }
 }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use lapidary_cache::{Cache, Extent};
 use lapidary_core::{
-    Batch, Input, KvCache, KvLayerSpec, LayerId, Qkv, Reach, Regime, RowSpec, SlotId, Span,
-    SpanSpec, TokenId, Want,
+    Batch, Input, KvCache, KvLayerSpec, LayerId, Qkv, Reach, Regime, RowSpec, Section, SlotId,
+    Span, SpanSpec, TokenId, Want,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -32,6 +32,20 @@ pub(crate) enum Event {
     Truncate { slot: u32, len: usize },
     /// The slot is emptied.
     Clear { slot: u32 },
+    /// Another slot gets the first entries of one.
+    Fork { from: u32, to: u32, len: usize },
+    /// Entries are taken out, as a sequel to what was taken out before if that fits.
+    Save { slot: u32, tome: usize, len: usize },
+    /// A slot gets entries that were taken out, some `back` from their end.
+    Restore { slot: u32, tome: usize, back: usize },
+}
+
+/// Entries that were taken out of a cache.
+#[derive(Clone, Default)]
+struct Tome {
+    sections: Vec<Section>,
+    /// What the oracle knows them to be.
+    entries: Vec<Label>,
 }
 
 /// The layers and the size of a cache.
@@ -54,10 +68,11 @@ struct Tale {
 
 /// A cache and its oracle.
 pub(crate) struct World {
-    ops: Ledger,
+    pub(crate) ops: Ledger,
     setting: Setting,
     pub(crate) cache: Cache<Ledger>,
     tales: Vec<Tale>,
+    tomes: Vec<Tome>,
     next: Label,
 }
 
@@ -89,6 +104,7 @@ impl World {
             setting: setting.clone(),
             cache: cache.expect("every setting has cells"),
             tales: vec![tale; extent.slots],
+            tomes: Vec::new(),
             next: 1,
         }
     }
@@ -108,6 +124,13 @@ impl World {
                 self.tales[slot.index()].entries.clear();
                 self.check_committed()
             }
+            Event::Fork { from, to, len } => {
+                let (from, to) = (self.slot(*from), self.slot(*to));
+                let len = len % (self.tales[from.index()].entries.len() + 3);
+                self.fork(from, to, len)
+            }
+            Event::Save { slot, tome, len } => self.save(self.slot(*slot), *tome, *len),
+            Event::Restore { slot, tome, back } => self.restore(self.slot(*slot), *tome, *back),
         }
     }
 
@@ -204,10 +227,7 @@ impl World {
         if let (true, Some(block)) = (spec.two_way, block) {
             story.extend((offset + 1..block.end).map(own));
         }
-        let first = match spec.reach {
-            Reach::All => 0,
-            Reach::Window(window) => (pos + 1).saturating_sub(window as usize),
-        };
+        let first = first_seen(spec.reach, pos);
         (0..).zip(story).skip(first).collect()
     }
 
@@ -225,14 +245,68 @@ impl World {
     pub(crate) fn truncate(&mut self, slot: SlotId, len: u32) -> Result<(), String> {
         let tale = &self.tales[slot.index()];
         let there = tale.entries.len();
-        let possible = len as usize <= there
-            && (len as usize == there || tale.holds(len as usize, &self.setting));
+        let possible = tale.can_go_on(len as usize, &self.setting);
         let done = self.cache.truncate(slot, len);
         if done != possible {
             return Err(format!("truncate of {there} entries to {len}: {done}, not {possible}"));
         }
         if done {
             self.tales[slot.index()].entries.truncate(len as usize);
+        }
+        self.check_committed()
+    }
+
+    fn fork(&mut self, from: SlotId, to: SlotId, len: usize) -> Result<(), String> {
+        let tale = &self.tales[from.index()];
+        let possible = from != to && tale.can_go_on(len, &self.setting);
+        let entries = tale.entries.clone();
+        let done = self.cache.fork(&self.ops, from, to, len as u32);
+        if done != possible {
+            return Err(format!("fork of {from:?} at {len}: {done}, not {possible}"));
+        }
+        if done {
+            self.tales[to.index()].become_given(&entries[..len], &self.setting);
+        }
+        self.check_committed()
+    }
+
+    fn save(&mut self, slot: SlotId, tome: usize, len: usize) -> Result<(), String> {
+        let tale = &self.tales[slot.index()];
+        let begun = self.tomes.get(tome % (self.tomes.len() + 1)).cloned().unwrap_or_default();
+        let fits = tale.entries.starts_with(&begun.entries);
+        let mut tome = if fits { begun } else { Tome::default() };
+        let (from, there) = (tome.entries.len(), tale.entries.len());
+        let end = from + len % (there - from + 2);
+        let possible = end > from && tale.can_go_on(end, &self.setting);
+        let section = self.cache.save(&self.ops, slot, from as u32..end as u32);
+        if section.is_some() != possible {
+            return Err(format!("save of {from}..{end} of {there}: {section:?}"));
+        }
+        if let Some(section) = section {
+            let floor = section.floor as usize;
+            assert!((section.from, section.end) == (from as u32, end as u32) && floor <= end);
+            tome.entries.extend(&tale.entries[from..end]);
+            tome.sections.push(section);
+            self.tomes.push(tome);
+        }
+        self.check_committed()
+    }
+
+    fn restore(&mut self, slot: SlotId, tome: usize, back: usize) -> Result<(), String> {
+        if self.tomes.is_empty() {
+            return Ok(());
+        }
+        let Tome { sections, entries } = &self.tomes[tome % self.tomes.len()];
+        let path: Vec<_> = sections.iter().collect();
+        let last = path[path.len() - 1];
+        let len = (entries.len() - back % (entries.len() - last.from as usize + 1)) as u32;
+        let done = self.cache.restore(&self.ops, slot, &path, len);
+        if done != (len >= last.floor && len > 0) {
+            return Err(format!("restore of {last:?} at {len}: {done}"));
+        }
+        if done {
+            let entries = entries[..len as usize].to_vec();
+            self.tales[slot.index()].become_given(&entries, &self.setting);
         }
         self.check_committed()
     }
@@ -264,16 +338,41 @@ impl Tale {
         widest[entry % widest.len()]
     }
 
+    /// Whether there are that many entries, and all that a row after them sees.
+    fn can_go_on(&self, len: usize, setting: &Setting) -> bool {
+        let there = self.entries.len();
+        len == there || len < there && self.holds(len, setting)
+    }
+
+    /// Entries that come from elsewhere bring what the next row sees, and leave the other cells
+    /// without meaning.
+    fn become_given(&mut self, entries: &[Label], setting: &Setting) {
+        self.entries = entries.to_vec();
+        for (spec, ring) in setting.layers.iter().zip(&mut self.rings) {
+            ring.fill(0);
+            let first = first_seen(spec.reach, entries.len());
+            for (entry, &label) in entries.iter().enumerate().skip(first) {
+                let cell = entry % ring.len();
+                ring[cell] = label;
+            }
+        }
+    }
+
     /// Whether every layer's cells hold all entries that a row at position `len` sees before
     /// itself.
     fn holds(&self, len: usize, setting: &Setting) -> bool {
         setting.layers.iter().zip(&self.rings).all(|(spec, ring)| {
-            let first = match spec.reach {
-                Reach::All => 0,
-                Reach::Window(window) => (len + 1).saturating_sub(window as usize),
-            };
+            let first = first_seen(spec.reach, len);
             (first..len).all(|entry| ring[entry % ring.len()] == self.entries[entry])
         })
+    }
+}
+
+/// The oldest entry that a row at `pos` sees.
+fn first_seen(reach: Reach, pos: usize) -> usize {
+    match reach {
+        Reach::All => 0,
+        Reach::Window(window) => (pos + 1).saturating_sub(window as usize),
     }
 }
 
@@ -357,6 +456,12 @@ pub(crate) fn any_events() -> impl Strategy<Value = Vec<Event>> {
         1 => spans.prop_map(|spans| Event::Step { spans, planned: true }),
         3 => (0..4_u32, 0..64_usize).prop_map(|(slot, len)| Event::Truncate { slot, len }),
         1 => (0..4_u32).prop_map(|slot| Event::Clear { slot }),
+        2 => (0..4_u32, 0..4_u32, 0..64_usize)
+            .prop_map(|(from, to, len)| Event::Fork { from, to, len }),
+        3 => (0..4_u32, 0..9_usize, 0..64_usize)
+            .prop_map(|(slot, tome, len)| Event::Save { slot, tome, len }),
+        3 => (0..4_u32, 0..9_usize, 0..64_usize)
+            .prop_map(|(slot, tome, back)| Event::Restore { slot, tome, back }),
     ];
     vec(event, 1..40)
 }

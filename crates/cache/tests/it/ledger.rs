@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use lapidary_core::{
     Backend, DeviceError, KvKernels, KvLayerSpec, LayerPlan, Matrix, Reach, Regime, Rope, SlotId,
-    TokenId, Unsupported,
+    TokenId, Transport, Unsupported,
 };
 
 /// Tells one stored row from every other. Zero: nothing was stored.
@@ -74,6 +74,31 @@ impl KvKernels for Ledger {
     fn copy(&self, store: &mut Cells, slot: SlotId, from: u32, to: u32) {
         let (from, to) = (store.at(slot, from), store.at(slot, to));
         store.labels[to] = store.labels[from];
+    }
+
+    fn transport(&self) -> Option<&dyn Transport<Cells>> {
+        Some(self)
+    }
+}
+
+impl Transport<Cells> for Ledger {
+    fn layout(&self) -> &'static str {
+        "labels"
+    }
+
+    fn entry_bytes(&self, _: &Cells) -> usize {
+        size_of::<Label>()
+    }
+
+    fn export(&self, store: &Cells, slot: SlotId, entries: Range<u32>) -> Vec<u8> {
+        entries.flat_map(|entry| store.labels[store.at(slot, entry)].to_le_bytes()).collect()
+    }
+
+    fn import(&self, store: &mut Cells, slot: SlotId, first: u32, bytes: &[u8]) {
+        for (entry, label) in (first..).zip(bytes.as_chunks().0) {
+            let cell = store.at(slot, entry);
+            store.labels[cell] = Label::from_le_bytes(*label);
+        }
     }
 }
 

@@ -4,4 +4,5 @@ mod history;
 mod ledger;
 mod plan;
 mod ring_law;
+mod sections;
 mod truncate;

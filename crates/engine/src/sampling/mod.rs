@@ -8,105 +8,54 @@
 //! # The chain
 //!
 //! 1. `bias` is added.
-//! 2. `repeat_penalty` weakens tokens among the last `repeat_last`.
+//! 2. `repeat_penalty` weakens tokens among the last `repeat_last`, then `presence_penalty` and
+//!    `frequency_penalty` are taken from them, then `dry` from what would go on with a repetition.
 //! 3. `suppress` forbids.
-//! 4. `top_k` keeps the likeliest.
-//! 5. `top_p` keeps the fewest of those whose probabilities sum to at least `top_p`.
-//! 6. `min_p` keeps those at least `min_p` times as likely as the likeliest.
-//! 7. `temperature` sharpens or flattens what is left, and one is drawn: the seeded number, a
-//!    share of the whole, is counted off from the likeliest down, or in order of id if steps 4 to
-//!    6 are all off.
+//! 4. `top_n_sigma` keeps what is close to the highest logit.
+//! 5. `top_k` keeps the likeliest.
+//! 6. `top_p` keeps the fewest of those whose probabilities sum to at least `top_p`.
+//! 7. `min_p` keeps those at least `min_p` times as likely as the likeliest.
+//! 8. `xtc` drops the obvious, if a seeded number says so.
+//! 9. `temperature` sharpens or flattens what is left, and one is drawn: another seeded number, a
+//!    share of the whole, is counted off from the likeliest down, or in order of id if steps 5 to
+//!    7 are all off.
 //!
 //! This is llama.cpp's order. Truncation comes before temperature, so what can be drawn does not
 //! depend on how boldly it is drawn; at temperature 1, where the Gemma models ask to be run, the
 //! order of Hugging Face's chain gives the same result. At temperature 0 the likeliest token
 //! after step 3 is taken.
 //!
+//! What a grammar forbids, and stop tokens that come too early, are minus infinity before step 1.
+//!
 //! Of equal logits, the lower token id counts as likelier. NaN counts as minus infinity, and what
 //! has minus infinity is never chosen.
+//!
+//! # Candidates
+//!
+//! Where the settings allow it, a choice needs only the likeliest few tokens, and they need not be
+//! looked for among the whole row here: [`Sampling::reach`] says how many, and
+//! [`Sampling::pick_among`] makes the choice that [`Sampling::pick`] makes.
 
+mod adjust;
+mod dry;
 mod exact;
 mod logprobs;
 mod random;
-
-use std::borrow::Cow;
+mod settings;
 
 use lapidary_core::{Candidate, TokenId, candidates, likeliest};
 use thiserror::Error;
 
 pub use logprobs::{Logprobs, logprobs};
+pub use settings::{BadSampling, Dry, Sampling, Xtc};
 
 use exact::exp;
-use random::uniform;
+use random::{second_uniform, uniform};
 
 /// How many of the likeliest tokens are looked at first when `top_k` does not say.
 const FIRST_LOOK: usize = 64;
-
-/// How tokens are chosen. The default is greedy.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Sampling {
-    /// Same seed, same text.
-    pub seed: u64,
-    /// Tells apart several texts for one prompt and seed.
-    pub sample: u32,
-    /// 0 takes the likeliest token, 1 draws from the model's own distribution.
-    pub temperature: f32,
-    /// How many tokens to keep; 0 keeps all.
-    pub top_k: usize,
-    /// How much probability to keep, in `0..=1`; 1 keeps all, and one token is always kept.
-    pub top_p: f32,
-    /// The least probability to keep, relative to the likeliest token, in `0..=1`; 0 keeps all.
-    pub min_p: f32,
-    /// Divides positive logits of recent tokens and multiplies negative ones, once however often
-    /// the token occurs; 1 changes nothing.
-    pub repeat_penalty: f32,
-    /// How many of the sequence's last tokens, prompt included, are recent.
-    pub repeat_last: usize,
-    /// Tokens that are never chosen.
-    pub suppress: Vec<TokenId>,
-    /// Added to the tokens' logits. Minus infinity forbids.
-    pub bias: Vec<(TokenId, f32)>,
-}
-
-impl Default for Sampling {
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            sample: 0,
-            temperature: 0.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            repeat_penalty: 1.0,
-            repeat_last: 64,
-            suppress: Vec::new(),
-            bias: Vec::new(),
-        }
-    }
-}
-
-/// Settings that make no sense.
-#[derive(Clone, Debug, Error, PartialEq)]
-pub enum BadSampling {
-    /// A setting is outside its range.
-    #[error("{name} is {value}: give a number {range}")]
-    OutOfRange {
-        /// Which setting.
-        name: &'static str,
-        /// What was given.
-        value: f32,
-        /// What may be given, in words.
-        range: &'static str,
-    },
-    /// A bias would forbid all others, or means nothing.
-    #[error("the bias of token {} is {value}: give a finite number or minus infinity", token.0)]
-    Bias {
-        /// Whose bias.
-        token: TokenId,
-        /// What was given.
-        value: f32,
-    },
-}
+/// From so many candidates on, a whole row is asked for.
+const MOST_CANDIDATES: usize = 1024;
 
 /// There is nothing to choose from.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
@@ -116,28 +65,9 @@ pub enum BadSampling {
 pub struct NoChoice;
 
 impl Sampling {
-    /// Refuses settings outside their ranges.
-    ///
-    /// # Errors
-    /// The first such setting.
-    pub fn check(&self) -> Result<(), BadSampling> {
-        let within = |ok: bool, name, value, range| {
-            if ok { Ok(()) } else { Err(BadSampling::OutOfRange { name, value, range }) }
-        };
-        let Self { temperature, top_p, min_p, repeat_penalty, .. } = *self;
-        let positive = |x: f32| x.is_finite() && x > 0.0;
-        let share = 0.0..=1.0;
-        let warm = temperature == 0.0 || positive(temperature);
-        within(warm, "temperature", temperature, "from 0 up")?;
-        within(share.contains(&top_p), "top_p", top_p, "from 0 to 1")?;
-        within(share.contains(&min_p), "min_p", min_p, "from 0 to 1")?;
-        within(positive(repeat_penalty), "repeat_penalty", repeat_penalty, "above 0")?;
-        let means_nothing =
-            |&&(_, value): &&(TokenId, f32)| value.is_nan() || value == f32::INFINITY;
-        match self.bias.iter().find(means_nothing) {
-            Some(&(token, value)) => Err(BadSampling::Bias { token, value }),
-            None => Ok(()),
-        }
+    /// The same settings for the `number`-th text of a request, with dice of its own.
+    pub(crate) fn of_sample(&self, number: u32) -> Self {
+        Self { sample: self.sample.wrapping_add(number), ..self.clone() }
     }
 
     /// The token that follows `tokens`, the sequence's prompt and text so far; its position is
@@ -152,39 +82,52 @@ impl Sampling {
         if self.temperature == 0.0 {
             return likeliest(&logits, 1).first().map(|best| best.token).ok_or(NoChoice);
         }
-        let dice = uniform(self.seed, self.sample, tokens.len() as u32);
-        self.draw(&self.truncate(&logits), dice).ok_or(NoChoice)
+        self.draw(self.truncate(&logits), tokens.len())
     }
 
-    /// Bias, penalty, suppression.
-    fn adjust<'a>(&self, tokens: &[TokenId], logits: &'a [f32]) -> Cow<'a, [f32]> {
-        let mut logits = Cow::Borrowed(logits);
-        for &(token, bias) in &self.bias {
-            change(&mut logits, token, |logit| logit + bias);
+    /// How many of the likeliest tokens decide the choice; `None` if the whole row does, or so many
+    /// of it that nothing is gained by asking for less.
+    pub fn reach(&self) -> Option<usize> {
+        let adjusts = !self.bias.is_empty() || self.penalises() || self.dry.is_some();
+        let decisive = match self {
+            Self { temperature: 0.0, .. } => 1,
+            Self { top_k: 0, .. } => return None,
+            Self { top_n_sigma, .. } if *top_n_sigma > 0.0 => return None,
+            Self { top_k, .. } => *top_k,
+        };
+        let reach = decisive.saturating_add(self.suppress.len());
+        (!adjusts && reach <= MOST_CANDIDATES).then_some(reach)
+    }
+
+    /// What [`pick`](Self::pick) returns, from the [`reach`](Self::reach) likeliest tokens,
+    /// likeliest first, the lower id first among equals; fewer if there are no more.
+    ///
+    /// # Errors
+    /// [`NoChoice`] if there are none, or only suppressed ones.
+    ///
+    /// # Panics
+    /// If the whole row decides.
+    pub fn pick_among(
+        &self,
+        tokens: &[TokenId],
+        likeliest: &[Candidate],
+    ) -> Result<TokenId, NoChoice> {
+        assert!(self.reach().is_some(), "the likeliest tokens do not decide under {self:?}");
+        let mut allowed = likeliest.iter().filter(|c| !self.suppress.contains(&c.token)).copied();
+        if self.temperature == 0.0 {
+            return allowed.next().map(|best| best.token).ok_or(NoChoice);
         }
-        if self.repeat_penalty != 1.0 {
-            for token in distinct(&tokens[tokens.len().saturating_sub(self.repeat_last)..]) {
-                change(&mut logits, token, |logit| penalise(logit, self.repeat_penalty));
-            }
-        }
-        for &token in &self.suppress {
-            change(&mut logits, token, |_| f32::NEG_INFINITY);
-        }
-        logits
+        self.draw(self.cut(allowed.take(self.top_k).collect()), tokens.len())
     }
 
     /// The candidates that `top_k`, `top_p` and `min_p` leave. Each of the three keeps a first
     /// part of the tokens in order of likelihood, so only as many as needed are put in order.
     fn truncate(&self, logits: &[f32]) -> Vec<Candidate> {
-        let keeps_all = self.top_k == 0 || self.top_k >= logits.len();
-        if keeps_all && self.top_p >= 1.0 && self.min_p <= 0.0 {
-            return candidates(logits);
+        if self.top_k > 0 {
+            return self.cut(likeliest(logits, self.top_k));
         }
-        if !keeps_all {
-            let ranked = likeliest(logits, self.top_k);
-            let total = total_mass(&ranked);
-            let kept = self.boundary(&ranked, total).unwrap_or(ranked.len());
-            return shortened(ranked, kept);
+        if self.top_p >= 1.0 && self.min_p <= 0.0 {
+            return candidates(logits);
         }
         let total = if self.top_p < 1.0 { total_mass(&candidates(logits)) } else { 0.0 };
         let mut look = FIRST_LOOK;
@@ -198,6 +141,13 @@ impl Sampling {
             }
             look *= 8;
         }
+    }
+
+    /// What `top_p` and `min_p` leave of all that `top_k` kept.
+    fn cut(&self, ranked: Vec<Candidate>) -> Vec<Candidate> {
+        let total = total_mass(&ranked);
+        let kept = self.boundary(&ranked, total).unwrap_or(ranked.len());
+        shortened(ranked, kept)
     }
 
     /// How many of the ranked candidates `top_p` and `min_p` keep, if the limit lies among them.
@@ -219,36 +169,53 @@ impl Sampling {
         None
     }
 
-    /// Walks the candidates until their mass exceeds `dice`, in `0..1`, of the total.
-    fn draw(&self, candidates: &[Candidate], dice: f64) -> Option<TokenId> {
-        let top = top_logit(candidates);
-        let masses = masses(candidates, top, self.temperature);
-        let target = dice * sum_in_order(&masses);
-        let mut sum = 0.0;
-        let reached = masses.iter().position(|mass| {
-            sum += mass;
-            sum > target
+    /// Draws the token at `position` from what the truncation has left.
+    fn draw(&self, kept: Vec<Candidate>, position: usize) -> Result<TokenId, NoChoice> {
+        let position = position as u32;
+        let kept = match self.xtc {
+            Some(xtc)
+                if second_uniform(self.seed, self.sample, position)
+                    < f64::from(xtc.probability) =>
+            {
+                xtc.without_the_obvious(kept)
+            }
+            _ => kept,
+        };
+        let dice = uniform(self.seed, self.sample, position);
+        walk(&kept, self.temperature, dice).ok_or(NoChoice)
+    }
+}
+
+impl Xtc {
+    /// Drops the tokens that are likely enough, but for the least likely of them.
+    fn without_the_obvious(self, kept: Vec<Candidate>) -> Vec<Candidate> {
+        let bar = f64::from(self.threshold) * total_mass(&kept);
+        let top = top_logit(&kept);
+        let is_obvious = |c: &Candidate| relative_mass(c.logit, top, 1.0) >= bar;
+        let obvious = kept.iter().filter(|c| is_obvious(c));
+        // Of equal ones the higher id is the less likely.
+        let spared = obvious.min_by(|a, b| {
+            a.logit
+                .partial_cmp(&b.logit)
+                .expect("a candidate is not NaN")
+                .then(b.token.cmp(&a.token))
         });
-        // The last sum is the total, and a double below 1 times the total is below the total.
-        reached.map(|i| candidates[i].token)
+        let Some(&spared) = spared else { return kept };
+        kept.into_iter().filter(|c| c.token == spared.token || !is_obvious(c)).collect()
     }
 }
 
-fn change(logits: &mut Cow<'_, [f32]>, token: TokenId, to: impl FnOnce(f32) -> f32) {
-    if let Some(logit) = logits.to_mut().get_mut(token.index()) {
-        *logit = to(*logit);
-    }
-}
-
-fn penalise(logit: f32, penalty: f32) -> f32 {
-    if logit > 0.0 { logit / penalty } else { logit * penalty }
-}
-
-fn distinct(tokens: &[TokenId]) -> Vec<TokenId> {
-    let mut tokens = tokens.to_vec();
-    tokens.sort_unstable();
-    tokens.dedup();
-    tokens
+/// Walks the candidates until their mass exceeds `dice`, in `0..1`, of the total.
+fn walk(candidates: &[Candidate], temperature: f32, dice: f64) -> Option<TokenId> {
+    let masses = masses(candidates, top_logit(candidates), temperature);
+    let target = dice * sum_in_order(&masses);
+    let mut sum = 0.0;
+    let reached = masses.iter().position(|mass| {
+        sum += mass;
+        sum > target
+    });
+    // The last sum is the total, and a double below 1 times the total is below the total.
+    reached.map(|i| candidates[i].token)
 }
 
 fn shortened(mut ranked: Vec<Candidate>, len: usize) -> Vec<Candidate> {

@@ -8,8 +8,17 @@ const STRIDE: u64 = 0x9E37_79B9_7F4A_7C15;
 /// It is one entry of the splitmix64 sequence. The seed, mixed, says where the sequence starts;
 /// sample and position say how far along to look.
 pub(crate) fn uniform(seed: u64, sample: u32, position: u32) -> f64 {
+    entry(mix(seed.wrapping_add(STRIDE)), sample, position)
+}
+
+/// Another such number for the same token: from the sequence that starts where the first start
+/// leads.
+pub(crate) fn second_uniform(seed: u64, sample: u32, position: u32) -> f64 {
+    entry(mix(mix(seed.wrapping_add(STRIDE))), sample, position)
+}
+
+fn entry(start: u64, sample: u32, position: u32) -> f64 {
     let count = u64::from(sample) << 32 | u64::from(position);
-    let start = mix(seed.wrapping_add(STRIDE));
     let bits = mix(start.wrapping_add(count.wrapping_mul(STRIDE)));
     (bits >> 11) as f64 * (0.5 * f64::EPSILON)
 }
@@ -47,6 +56,14 @@ mod tests {
         fills_the_square(|i| uniform(7, i, 3));
         fills_the_square(|i| uniform(u64::from(i), 0, 3));
         fills_the_square(|i| uniform(u64::from(i) << 32, 1, 3));
+        fills_the_square(|i| second_uniform(7, 0, i));
+        fills_the_square(|i| second_uniform(7, i, 3));
+    }
+
+    #[test]
+    fn both_numbers_of_a_token_are_independent() {
+        let both = [uniform, second_uniform];
+        fills_the_square(|i| both[i as usize % 2](7, 0, i / 2));
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lapidary_core::{
-    Backend, Batch, CacheFull, DeviceError, Input, KvCache, KvLayerSpec, KvPlan, LayerId, Matrix,
-    Qkv, Reach, Rope, SlotId, TokenId, Unsupported,
+    Backend, Batch, CacheFull, DeviceError, Input, Kept, KvCache, KvLayerSpec, KvPlan, LayerId,
+    Matrix, Qkv, Reach, Rope, Section, SlotId, TokenId, Unsupported,
 };
 use lapidary_engine::{Finish, Limits, Request};
 use lapidary_model::{Hooks, Model, Step};
@@ -143,6 +143,9 @@ impl FakeCache {
 }
 
 impl KvCache<Fake> for FakeCache {
+    fn onlook(&self, _: &Fake, _: &[SlotId]) -> KvPlan<Fake> {
+        unreachable!("no drafter looks on")
+    }
     fn plan(&self, _: &Fake, batch: &Batch) -> Result<KvPlan<Fake>, CacheFull> {
         for span in batch.spans() {
             let slot = span.slot;
@@ -204,6 +207,43 @@ impl KvCache<Fake> for FakeCache {
     fn clear(&mut self, slot: SlotId) {
         self.slots[slot.index()] = Slot::default();
     }
+
+    /// Refuses every third length.
+    fn fork(&mut self, _: &Fake, from: SlotId, to: SlotId, len: u32) -> bool {
+        assert!(self.slots[to.index()].fresh.is_empty(), "a running slot is not filled");
+        let held = &self.slots[from.index()].committed;
+        let can = from != to && len as usize <= held.len() && len % 3 != 2;
+        if can {
+            let committed = held[..len as usize].to_vec();
+            self.slots[to.index()] = Slot { committed, fresh: Vec::new() };
+        }
+        can
+    }
+
+    /// Refuses every fourth length.
+    fn save(&self, _: &Fake, slot: SlotId, entries: Range<u32>) -> Option<Section> {
+        let Range { start: from, end } = entries;
+        let held = &self.slots[slot.index()].committed;
+        let tokens = held.get(from as usize..end as usize).filter(|_| end % 4 != 3)?;
+        let bytes = tokens.iter().flat_map(|token| token.0.to_le_bytes()).collect();
+        let floor = from.max(end.saturating_sub(2));
+        Some(Section { from, end, floor, layers: vec![Kept { entries, bytes }] })
+    }
+
+    /// Refuses every fifth length.
+    fn restore(&mut self, _: &Fake, slot: SlotId, path: &[&Section], len: u32) -> bool {
+        let bytes = path.iter().flat_map(|section| &section.layers[0].bytes).copied();
+        let bytes: Vec<u8> = bytes.collect();
+        let tokens = bytes.as_chunks().0.iter().map(|bytes| TokenId(u32::from_le_bytes(*bytes)));
+        let last = path.last().expect("a path has a section");
+        assert!(last.floor <= len && len <= last.end, "{len} of {last:?}");
+        if len % 5 == 4 {
+            return false;
+        }
+        let committed = tokens.take(len as usize).collect();
+        self.slots[slot.index()] = Slot { committed, fresh: Vec::new() };
+        true
+    }
 }
 
 /// One layer that attends, and nothing else.
@@ -218,6 +258,9 @@ impl Model<Fake> for FakeModel {
     }
     fn vocab(&self) -> usize {
         VOCAB
+    }
+    fn embed(&self, _: &Fake, _: &[TokenId]) -> Rows {
+        unreachable!("no drafter looks on")
     }
 
     fn forward(
@@ -251,13 +294,13 @@ impl Model<Fake> for FakeModel {
 }
 
 /// The hidden state after a text: 32 bits of hash, as two numbers that a float holds exactly.
-fn state(text: impl Iterator<Item = TokenId>) -> [f32; 2] {
+pub(crate) fn state(text: impl Iterator<Item = TokenId>) -> [f32; 2] {
     let hash = text.fold(17, |hash, token| mix(hash ^ u64::from(token.0)));
     [(hash >> 48) as f32, (hash >> 32 & 0xFFFF) as f32]
 }
 
 /// Logits from 0 to 6 of the tokens that do no harm.
-fn logits([high, low]: [f32; 2]) -> Vec<f32> {
+pub(crate) fn logits([high, low]: [f32; 2]) -> Vec<f32> {
     if high.is_nan() {
         return vec![f32::NAN; VOCAB];
     }
@@ -265,6 +308,14 @@ fn logits([high, low]: [f32; 2]) -> Vec<f32> {
     let logit = |token: u64| (mix(seed * VOCAB as u64 + token) >> 40) as f32 * (6.0 / 16_777_216.0);
     let harmless = (0..PANIC.0).map(|token| logit(u64::from(token)));
     harmless.chain([f32::NEG_INFINITY; 2]).collect()
+}
+
+/// What text `sample` of a request asks for, as a request of its own.
+pub(crate) fn of_sample(request: &Request, sample: u32) -> Request {
+    let mut request = request.clone();
+    request.samples = 1;
+    request.sampling.sample += sample;
+    request
 }
 
 /// Text and end of a request served by nobody: the sampler applied to the hash, again and again.

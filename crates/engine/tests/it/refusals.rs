@@ -2,8 +2,8 @@
 
 use lapidary_core::TokenId;
 use lapidary_engine::{
-    BadLimits, BadSampling, Event, Finish, FirstCome, Limits, Refused, Request, RequestId,
-    Sampling, Scheduler,
+    BadLimits, BadSampling, Dry, Event, Finish, FirstCome, Limits, Refused, Request, RequestId,
+    Sampling, Scheduler, Xtc,
 };
 
 const LIMITS: Limits = Limits { slots: 2, context: 10, burst: 4, step: 4, waiting: 3 };
@@ -64,6 +64,21 @@ fn senseless_sampling_is_refused() {
     assert_eq!(refused(Sampling { top_p: 1.5, ..plain() }), "top_p");
     assert_eq!(refused(Sampling { min_p: -0.1, ..plain() }), "min_p");
     assert_eq!(refused(Sampling { repeat_penalty: 0.0, ..plain() }), "repeat_penalty");
+    assert_eq!(refused(Sampling { presence_penalty: 101.0, ..plain() }), "presence_penalty");
+    assert_eq!(refused(Sampling { frequency_penalty: f32::NAN, ..plain() }), "frequency_penalty");
+    assert_eq!(refused(Sampling { top_n_sigma: -1.0, ..plain() }), "top_n_sigma");
+    let xtc = |probability, threshold| {
+        refused(Sampling { xtc: Some(Xtc { probability, threshold }), ..plain() })
+    };
+    assert_eq!(xtc(1.1, 0.1), "xtc_probability");
+    assert_eq!(xtc(0.1, f32::NAN), "xtc_threshold");
+    let dry = |multiplier, base, allowed| {
+        let dry = Dry { multiplier, base, allowed, range: 9, breakers: Vec::new() };
+        refused(Sampling { dry: Some(dry), ..plain() })
+    };
+    assert_eq!(dry(-1.0, 2.0, 2), "dry_multiplier");
+    assert_eq!(dry(1.0, 0.9, 2), "dry_base");
+    assert_eq!(dry(1.0, 2.0, 0), "dry_allowed_length");
     let bias = vec![(TokenId(2), f32::INFINITY)];
     assert_eq!(refused(Sampling { bias, ..plain() }), "bias");
 }

@@ -1,7 +1,8 @@
 //! The sampler against its naive twin, against the distribution it promises, and at the edges.
 
 use lapidary_core::TokenId;
-use lapidary_engine::{NoChoice, Sampling, logprobs};
+use lapidary_core::likeliest;
+use lapidary_engine::{Dry, NoChoice, Sampling, Xtc, logprobs};
 use proptest::prelude::*;
 
 use crate::common::{Rng, mix};
@@ -38,9 +39,28 @@ fn twin(sampling: &Sampling, tokens: &[TokenId], logits: &[f32]) -> Option<Token
             let penalty = sampling.repeat_penalty;
             *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
         }
+        let count = recent.filter(|token| token.index() == id).count();
+        if count > 0 {
+            let frequent = count as f32 * sampling.frequency_penalty;
+            *logit -= frequent + sampling.presence_penalty;
+        }
+    }
+    if let Some(dry) = &sampling.dry {
+        (0..logits.len()).for_each(|id| logits[id] -= loss(dry, tokens, TokenId(id as u32)));
     }
     for token in &sampling.suppress {
         logits[token.index()] = NEVER;
+    }
+    let plain = logits.clone();
+    if sampling.top_n_sigma > 0.0 {
+        let finite: Vec<_> =
+            plain.iter().filter(|l| l.is_finite()).map(|&l| f64::from(l)).collect();
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let centre = mean(&finite);
+        let squares: Vec<_> = finite.iter().map(|l| (l - centre).powi(2)).collect();
+        let highest = finite.iter().copied().fold(f64::MIN, f64::max);
+        let bar = highest - f64::from(sampling.top_n_sigma) * mean(&squares).sqrt();
+        logits.iter_mut().filter(|l| f64::from(**l) < bar).for_each(|l| *l = NEVER);
     }
     let mut ranked: Vec<_> = (0..logits.len()).filter(|&id| logits[id] > NEVER).collect();
     let in_order = ranked.clone();
@@ -68,11 +88,21 @@ fn twin(sampling: &Sampling, tokens: &[TokenId], logits: &[f32]) -> Option<Token
     }
     kept.retain(|&id| mass(id, 1.0) >= f64::from(sampling.min_p));
     let cuts = sampling.top_p < 1.0 || sampling.min_p > 0.0;
-    if !cuts && (sampling.top_k == 0 || sampling.top_k >= logits.len()) {
+    if !cuts && sampling.top_k == 0 {
         kept = in_order;
     }
+    if let Some(xtc) = sampling.xtc
+        && dice(1, sampling.seed, sampling.sample, tokens.len()) < f64::from(xtc.probability)
+    {
+        let bar = f64::from(xtc.threshold) * kept.iter().map(|&id| mass(id, 1.0)).sum::<f64>();
+        let mut obvious = kept.clone();
+        obvious.retain(|&id| mass(id, 1.0) >= bar);
+        obvious.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).unwrap().then(a.cmp(&b)));
+        obvious.pop();
+        kept.retain(|id| !obvious.contains(id));
+    }
     let temperature = f64::from(sampling.temperature);
-    let target = dice(sampling.seed, sampling.sample, tokens.len())
+    let target = dice(0, sampling.seed, sampling.sample, tokens.len())
         * kept.iter().map(|&id| mass(id, temperature)).sum::<f64>();
     let mut sum = 0.0;
     let chosen = kept.into_iter().find(|&id| {
@@ -82,11 +112,29 @@ fn twin(sampling: &Sampling, tokens: &[TokenId], logits: &[f32]) -> Option<Token
     chosen.map(|id| TokenId(id as u32))
 }
 
-/// The splitmix64 sequence of the seed's hash, entry by entry.
-fn dice(seed: u64, sample: u32, position: usize) -> f64 {
+/// What a token loses for going on with a repetition: every earlier place is tried.
+fn loss(dry: &Dry, tokens: &[TokenId], token: TokenId) -> f32 {
+    let recent = &tokens[tokens.len().saturating_sub(dry.range)..];
+    if dry.breakers.contains(&token) {
+        return 0.0;
+    }
+    let repeats = |at: usize, length: usize| {
+        let tail = &recent[recent.len() - length..];
+        let unbroken = tail.iter().all(|token| !dry.breakers.contains(token));
+        recent[at] == token && unbroken && recent[at - length..at] == *tail
+    };
+    let lengths =
+        (0..recent.len()).flat_map(|at| (dry.allowed..=at).filter(move |&n| repeats(at, n)));
+    let power = |length: usize| f64::from(dry.base).powi((length - dry.allowed) as i32);
+    lengths.max().map_or(0.0, |length| (f64::from(dry.multiplier) * power(length)) as f32)
+}
+
+/// The splitmix64 sequence of the seed's hash, entry by entry; `which` more times hashed.
+fn dice(which: usize, seed: u64, sample: u32, position: usize) -> f64 {
     const STRIDE: u64 = 0x9E37_79B9_7F4A_7C15;
     let count = (u64::from(sample) << 32) + position as u64;
-    let bits = mix(mix(seed.wrapping_add(STRIDE)).wrapping_add(STRIDE.wrapping_mul(count)));
+    let start = (0..=which).fold(seed.wrapping_add(STRIDE), |start, _| mix(start));
+    let bits = mix(start.wrapping_add(STRIDE.wrapping_mul(count)));
     (bits >> 11) as f64 / 2.0_f64.powi(53)
 }
 
@@ -120,11 +168,64 @@ prop_compose! {
         min_p in prop_oneof![Just(0.0_f32), Just(1.0), 0.0001_f32..0.9],
         repeat_penalty in prop_oneof![Just(1.0_f32), 0.5_f32..2.0],
         repeat_last in 0_usize..9,
+        presence_penalty in prop_oneof![Just(0.0_f32), -2.0_f32..2.0],
+        frequency_penalty in prop_oneof![Just(0.0_f32), -2.0_f32..2.0],
+        dry in prop::option::of(any_dry()),
+        top_n_sigma in prop_oneof![4 => Just(0.0_f32), 1 => 0.1_f32..3.0],
+        xtc in prop::option::of((0.0_f32..1.0, 0.0_f32..0.5)),
     ) -> Sampling {
+        let xtc = xtc.map(|(probability, threshold)| Xtc { probability, threshold });
         let neutral = Sampling::default();
         Sampling {
-            seed, sample, temperature, top_k, top_p, min_p, repeat_penalty, repeat_last, ..neutral
+            seed, sample, temperature, top_k, top_p, min_p, repeat_penalty, repeat_last,
+            presence_penalty, frequency_penalty, dry, top_n_sigma, xtc, ..neutral
         }
+    }
+}
+
+prop_compose! {
+    /// Breakers are drawn among the first few tokens.
+    fn any_dry()(
+        multiplier in 0.1_f32..3.0,
+        base in prop_oneof![Just(1.0_f32), Just(1.5), Just(2.0)],
+        allowed in 1_usize..4,
+        range in 0_usize..40,
+        breakers in prop::collection::vec(0_u32..3, 0..2),
+    ) -> Dry {
+        let breakers = breakers.into_iter().map(TokenId).collect();
+        Dry { multiplier, base, allowed, range, breakers }
+    }
+}
+
+prop_compose! {
+    /// Settings whose choice the likeliest tokens may decide.
+    fn narrow_sampling()(
+        any in any_sampling(),
+        top_k in prop_oneof![Just(0_usize), 1_usize..80, Just(1020), Just(usize::MAX)],
+    ) -> Sampling {
+        let penalties = Sampling { repeat_penalty: 1.0, dry: None, ..any };
+        Sampling { top_k, presence_penalty: 0.0, frequency_penalty: 0.0, top_n_sigma: 0.0, ..penalties }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A row that stayed on the device yields the same token.
+    #[test]
+    fn the_likeliest_tokens_decide_as_the_whole_row_does(
+        logits in any_logits(),
+        sampling in narrow_sampling(),
+        position in 0_usize..50,
+        suppress in prop::collection::vec(0_u32..700, 0..5),
+        spare in 0_usize..3,
+    ) {
+        let suppress = suppress.into_iter().map(TokenId).collect();
+        let sampling = Sampling { suppress, ..sampling };
+        let Some(reach) = sampling.reach() else { return Ok(()) };
+        let tokens = vec![TokenId(0); position];
+        let few = likeliest(&logits, reach + spare);
+        prop_assert_eq!(sampling.pick_among(&tokens, &few), sampling.pick(&tokens, &logits));
     }
 }
 
@@ -135,7 +236,10 @@ proptest! {
     fn the_sampler_agrees_with_its_twin(
         logits in any_logits(),
         sampling in any_sampling(),
-        text in prop::collection::vec(0_usize..700, 0..12),
+        text in prop_oneof![
+            prop::collection::vec(0_usize..700, 0..12),
+            prop::collection::vec(0_usize..3, 0..60),
+        ],
         suppress in prop::collection::vec(0_usize..700, 0..3),
         bias in prop::collection::vec((0_usize..700, -3.0_f32..3.0), 0..3),
     ) {
@@ -150,6 +254,97 @@ proptest! {
         let chosen = sampling.pick(&tokens, &logits).ok();
         prop_assert_eq!(chosen, twin(&sampling, &tokens, &logits));
     }
+}
+
+#[test]
+fn a_row_stays_where_it_is_unless_it_decides() {
+    let reach = |sampling: Sampling| sampling.reach();
+    let greedy = Sampling::default;
+    assert_eq!(reach(greedy()), Some(1));
+    assert_eq!(reach(Sampling { top_k: 40, top_p: 0.9, min_p: 0.1, ..greedy() }), Some(1));
+    assert_eq!(reach(Sampling { suppress: vec![TokenId(1), TokenId(2)], ..greedy() }), Some(3));
+    assert_eq!(reach(Sampling { top_k: 64, top_p: 0.95, ..drawing() }), Some(64));
+    assert_eq!(reach(Sampling { top_k: 1024, ..drawing() }), Some(1024));
+    let whole = [
+        drawing(),
+        Sampling { top_k: 1025, ..drawing() },
+        Sampling { top_p: 0.9, ..drawing() },
+        Sampling { top_k: 9, top_n_sigma: 1.0, ..drawing() },
+        Sampling { repeat_penalty: 1.1, ..greedy() },
+        Sampling { presence_penalty: -0.5, ..greedy() },
+        Sampling { frequency_penalty: 0.5, ..greedy() },
+        Sampling { bias: vec![(TokenId(1), 1.0)], ..greedy() },
+        Sampling { suppress: vec![TokenId(1); 1024], ..greedy() },
+    ];
+    for sampling in whole {
+        assert_eq!(sampling.reach(), None, "{sampling:?}");
+    }
+}
+
+#[test]
+fn presence_counts_once_and_frequency_each_time() {
+    let tokens = [0, 1, 1, 1].map(TokenId);
+    let choice = |sampling: Sampling| sampling.pick(&tokens, &[2.0, 2.9, 1.5]).unwrap().0;
+    let presence = |presence_penalty| Sampling { presence_penalty, ..Sampling::default() };
+    assert_eq!(choice(presence(1.0)), 1, "2.9 - 1 is above 1.5");
+    assert_eq!(choice(presence(1.5)), 2, "2.9 - 1.5 and 2 - 1.5 are below 1.5");
+    let frequency = |frequency_penalty| Sampling { frequency_penalty, ..Sampling::default() };
+    assert_eq!(choice(frequency(0.46)), 0, "2.9 - 3 × 0.46 is below 2 - 0.46");
+    assert_eq!(choice(Sampling { repeat_last: 1, ..frequency(0.46) }), 1, "only one is recent");
+    let encouraged = Sampling { presence_penalty: -1.0, ..Sampling::default() };
+    assert_eq!(encouraged.pick(&[TokenId(2)], &[2.0, 2.9, 2.0]), Ok(TokenId(2)));
+}
+
+#[test]
+fn a_repetition_is_dropped_before_it_gets_long() {
+    let dry = |allowed, breakers| {
+        let dry = Dry { multiplier: 1.0, base: 2.0, allowed, range: 99, breakers };
+        Sampling { dry: Some(dry), ..Sampling::default() }
+    };
+    // `0 1 2` has come before, then `0 1`: 2 would go on with a repetition of two.
+    let tokens = [0, 1, 2, 3, 0, 1].map(TokenId);
+    let choice =
+        |sampling: Sampling, lead: f32| sampling.pick(&tokens, &[0.0, 0.0, lead, 0.0]).unwrap().0;
+    assert_eq!(choice(dry(2, vec![]), 0.9), 0, "2 loses 1");
+    assert_eq!(choice(dry(2, vec![]), 1.1), 2);
+    assert_eq!(choice(dry(1, vec![]), 1.9), 0, "2 loses 2");
+    assert_eq!(choice(dry(3, vec![]), 0.1), 2, "two are not enough");
+    assert_eq!(choice(dry(2, vec![TokenId(0)]), 0.1), 2, "the repetition begins after 0");
+    assert_eq!(choice(dry(1, vec![TokenId(2)]), 0.1), 2, "2 breaks repetitions");
+    // However long, it is a penalty and no ban.
+    let long = vec![TokenId(0); 5_000];
+    assert_eq!(dry(1, vec![]).pick(&long, &[1.0, NEVER]), Ok(TokenId(0)));
+}
+
+#[test]
+fn the_obvious_is_excluded_but_for_the_least_of_it() {
+    // Probabilities 0.4, 0.3, 0.2, 0.1, in another order.
+    let logits = [0.2_f32.ln(), 0.4_f32.ln(), 0.1_f32.ln(), 0.3_f32.ln()];
+    let xtc = |probability, threshold| Sampling {
+        xtc: Some(Xtc { probability, threshold }),
+        ..drawing()
+    };
+    let kept = |sampling: Sampling| reachable(&sampling, &logits);
+    assert_eq!(kept(xtc(1.0, 0.15)), [0, 2]);
+    assert_eq!(kept(xtc(1.0, 0.25)), [0, 2, 3]);
+    assert_eq!(kept(xtc(1.0, 0.35)), [0, 1, 2, 3], "one obvious token stays");
+    assert_eq!(kept(xtc(1.0, 0.0)), [2]);
+    assert_eq!(kept(xtc(0.0, 0.0)), [0, 1, 2, 3]);
+    let tokens = vec![TokenId(0); 4_000];
+    let first = |n: usize| xtc(0.5, 0.25).pick(&tokens[..n], &logits).unwrap() == TokenId(1);
+    let times = (0..4_000).filter(|&n| first(n)).count();
+    assert!((700..900).contains(&times), "0.4 half of the time: {times}");
+}
+
+#[test]
+fn what_is_far_below_the_best_is_dropped() {
+    // Mean 0, standard deviation 2.
+    let logits = [2.0, -2.0, 2.0, -2.0, 2.1];
+    let kept = |top_n_sigma| reachable(&Sampling { top_n_sigma, ..drawing() }, &logits);
+    assert_eq!(kept(0.0), [0, 1, 2, 3, 4]);
+    assert_eq!(kept(0.01), [4]);
+    assert_eq!(kept(1.0), [0, 2, 4]);
+    assert_eq!(kept(3.0), [0, 1, 2, 3, 4]);
 }
 
 #[test]

@@ -2,15 +2,20 @@
 //! request gets the text it gets alone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use lapidary_core::TokenId;
 use lapidary_engine::{
-    Admission, CacheOp, Event, Finish, FirstCome, Limits, Policy, Priority, Refused, Request,
-    RequestId, Sampling, Scheduler, ShortestPrompt,
+    Admission, Budget, CacheOp, Draft, Drafting, Event, Finish, FirstCome, HostShelf, Limits,
+    Policy, Preemptive, Prefixes, Priority, Refused, Request, RequestId, Sampling, Scheduler,
+    ShortestPrompt, Swap, Way,
 };
 use lapidary_model::run;
 
-use crate::common::{Fake, FakeCache, FakeModel, Rng, alone};
+use crate::common::{Fake, FakeCache, FakeModel, Rng, alone, of_sample, state};
+
+/// A request's text: which request, and which of its samples.
+type TextId = (RequestId, u32);
 
 /// Who guesses in a simulation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -35,24 +40,37 @@ struct World {
     course: Course,
     scheduler: Scheduler,
     cache: FakeCache,
+    prefixes: Prefixes,
     asked: BTreeMap<RequestId, Request>,
-    texts: BTreeMap<RequestId, Vec<TokenId>>,
-    finished: BTreeMap<RequestId, Finish>,
+    texts: BTreeMap<TextId, Vec<TokenId>>,
+    finished: BTreeMap<TextId, Finish>,
     cancelled: BTreeSet<RequestId>,
     refused: u64,
     steps: u64,
     rows: u64,
-    /// Tokens of prompts that were found in a slot.
+    /// Tokens that were found in a slot or saved.
     warm: u64,
+    /// Calls for guesses that came with a hidden state.
+    states: u64,
+    /// Texts that began in their own slot, in a copy of another, and from a saved prefix.
+    begun: [u64; 3],
 }
 
 impl World {
     fn new(seed: u64, limits: Limits, policy: Box<dyn Policy>, course: Course) -> Self {
+        let mut rng = Rng(seed);
+        let checkpoint = *rng.pick(&[0, 1, 4, 9]);
+        let bytes = *rng.pick(&[0, 60, 400, 4_000]);
+        let budget = Budget { bytes, least: rng.below(1..5) as u32 };
+        let drafting = Drafting { most: rng.below(1..12), adaptive: rng.chance(2) };
+        let scheduler = Scheduler::new(limits, policy).unwrap().saving(checkpoint);
+        let scheduler = scheduler.drafting(drafting, rng.chance(2));
         Self {
-            rng: Rng(seed),
+            rng,
             course,
-            scheduler: Scheduler::new(limits, policy).unwrap(),
+            scheduler,
             cache: FakeCache::new(&limits),
+            prefixes: Prefixes::new(Box::new(HostShelf::default()), budget),
             asked: BTreeMap::new(),
             texts: BTreeMap::new(),
             finished: BTreeMap::new(),
@@ -61,6 +79,8 @@ impl World {
             steps: 0,
             rows: 0,
             warm: 0,
+            states: 0,
+            begun: [0; 3],
         }
     }
 
@@ -75,10 +95,12 @@ impl World {
             step: rng.below(slots..slots + 20),
             waiting: rng.below(0..7),
         };
-        let policy: Box<dyn Policy> = match rng.below(0..3) {
+        let swap = *rng.pick(&[Swap::Save, Swap::Recompute]);
+        let policy: Box<dyn Policy> = match rng.below(0..5) {
             0 => Box::new(FirstCome),
             1 => Box::new(ShortestPrompt),
-            _ => Box::new(Priority),
+            2 => Box::new(Priority),
+            _ => Box::new(Preemptive { most: rng.below(0..4) as u32, swap }),
         };
         Self::new(rng.next(), limits, policy, course)
     }
@@ -116,7 +138,7 @@ impl World {
         match self.scheduler.submit(request.clone()) {
             Ok(()) => {
                 self.cancelled.remove(&id);
-                self.texts.insert(id, Vec::new());
+                self.texts.extend((0..request.samples).map(|sample| ((id, sample), Vec::new())));
                 self.asked.insert(id, request);
             }
             Err(refused) => {
@@ -145,6 +167,7 @@ impl World {
             max_tokens: if rng.chance(3) { None } else { Some(rng.below(0..40) as u32) },
             stop: if rng.chance(2) { Vec::new() } else { vec![TokenId(4), TokenId(6)] },
             sampling,
+            samples: if rng.chance(3) { rng.below(1..6) as u32 } else { 1 },
             priority: rng.below(0..3) as i32,
             ..Request::new(id, prompt)
         }
@@ -159,7 +182,7 @@ impl World {
             let mut ids: Vec<_> = self.asked.keys().copied().collect();
             ids.sort_unstable();
             let id = ids[earlier];
-            prompt = [self.asked[&id].prompt.as_slice(), &self.texts[&id]].concat();
+            prompt = [self.asked[&id].prompt.as_slice(), &self.texts[&(id, 0)]].concat();
             prompt.truncate(self.rng.below(0..most));
         }
         let len = self.rng.below(1..most);
@@ -183,25 +206,63 @@ impl World {
             self.rows += batch.rows().len() as u64;
             self.live_a_little();
             assert!(self.scheduler.poll_batch().is_none(), "one batch is out at a time");
-            assert!(self.scheduler.poll_draft().is_none(), "guesses would come too late");
+            assert!(self.scheduler.poll_drafts().is_empty(), "guesses would come too late");
             let outputs = run(&Fake::default(), &FakeModel, &mut self.cache, &batch).unwrap();
             self.scheduler.handle_outputs(&outputs);
+            self.scheduler.handle_step_time(Duration::from_micros(self.rng.below(1..900) as u64));
             self.settle();
         }
         self.listen();
     }
 
-    /// Lets requests begin where a slot's content ends, if the cache can go back there.
+    /// Lets texts begin after what is there, mostly as much as possible.
     fn admit(&mut self) {
         use lapidary_core::KvCache;
-        while let Some(Admission { id, slot, keep }) = self.scheduler.poll_admission() {
-            assert!((keep as usize) < self.asked[&id].prompt.len(), "one token stays unread");
-            let warm = keep > 0 && self.cache.truncate(slot, keep);
-            if !warm {
-                self.cache.clear(slot);
+        while let Some(Admission { usable, ways, .. }) = self.scheduler.poll_admission() {
+            self.settle();
+            for way in &ways {
+                let (Way::Keep { slot, keep } | Way::Fork { from: slot, keep, .. }) = *way else {
+                    continue;
+                };
+                assert!(keep <= self.cache.committed(slot), "{way:?} promises too much");
             }
-            self.warm += u64::from(if warm { keep } else { 0 });
-            self.scheduler.handle_admission(if warm { keep } else { 0 });
+            let Some(&Way::Fresh { slot: fresh }) = ways.last() else { panic!("{ways:?}") };
+            let saved =
+                usable.len().checked_sub(self.rng.below(0..3)).map_or(&[][..], |n| &usable[..n]);
+            let kept = match self.rng.below(0..3) {
+                0 => self.prefixes.restore(saved, 0, &Fake::default(), &mut self.cache, fresh),
+                _ => 0,
+            };
+            let (slot, kept) = if kept > 0 {
+                self.begun[2] += 1;
+                (fresh, kept)
+            } else {
+                let first = self.rng.below(0..ways.len());
+                let can = |way: &&Way| match **way {
+                    Way::Keep { slot, keep } => self.cache.truncate(slot, keep),
+                    Way::Fork { from, slot, keep } => {
+                        self.cache.fork(&Fake::default(), from, slot, keep)
+                    }
+                    Way::Fresh { slot } => {
+                        self.cache.clear(slot);
+                        true
+                    }
+                };
+                match *ways[first..].iter().find(can).expect("the last can always be gone") {
+                    Way::Keep { slot, keep } => {
+                        self.begun[0] += 1;
+                        (slot, keep)
+                    }
+                    Way::Fork { slot, keep, .. } => {
+                        self.begun[1] += 1;
+                        (slot, keep)
+                    }
+                    Way::Fresh { slot } => (slot, 0),
+                }
+            };
+            assert!(kept as usize <= usable.len(), "one token stays unread");
+            self.warm += u64::from(kept);
+            self.scheduler.handle_admission(slot, kept);
         }
     }
 
@@ -209,27 +270,60 @@ impl World {
         if self.course.guesser == Guesser::Nobody {
             return;
         }
-        while let Some(call) = self.scheduler.poll_draft() {
-            assert!(call.room > 0 && call.room < self.scheduler.limits().burst);
-            let known = self.scheduler.known(call.id).unwrap().len();
+        let Limits { burst, context, .. } = self.scheduler.limits();
+        let mut asked = Vec::new();
+        for call in self.scheduler.poll_drafts() {
+            assert!(0 < call.depth && call.depth <= call.room && call.room < burst);
             let request = &self.asked[&call.id];
             let end = request.max_tokens.map_or(usize::MAX, |n| request.prompt.len() + n as usize);
-            let end = end.min(self.scheduler.limits().context as usize);
-            assert!(known + call.room < end, "the last token is not worth a guess");
+            let end = end.min(context as usize);
+            assert!(call.known.len() + call.room < end, "the last token is not worth a guess");
+            if let Some(hidden) = call.hidden {
+                let read = &call.known[..call.known.len() - 1];
+                assert_eq!(hidden, state(read.iter().copied()), "the state is another row's");
+                self.states += 1;
+            }
+            asked.push((call.id, call.sample, call.room));
+        }
+        for (id, sample, room) in asked {
             // A guesser that does not listen is cut short.
-            let len = self.rng.below(0..call.room + 3);
-            let drafts = match self.course.guesser {
-                Guesser::Oracle => self.foresee(call.id, len),
+            let len = self.rng.below(0..room + 3);
+            let line = match self.course.guesser {
+                Guesser::Oracle => self.foresee((id, sample), len),
                 Guesser::Random | Guesser::Nobody => self.rng.tokens(len),
             };
-            self.scheduler.handle_drafts(call.id, drafts);
+            let draft = self.branched(line);
+            self.scheduler.handle_drafts(id, sample, draft);
         }
     }
 
-    fn foresee(&mut self, id: RequestId, len: usize) -> Vec<TokenId> {
-        let request = &self.asked[&id];
-        let known = self.scheduler.known(id).unwrap().len() - request.prompt.len();
-        let (text, _) = alone(request, self.scheduler.limits().context);
+    /// The line as it is, or as one branch among others that fork off it.
+    fn branched(&mut self, line: Vec<TokenId>) -> Draft {
+        if self.rng.chance(2) {
+            return Draft::chain(line);
+        }
+        let (mut nodes, mut last) = (Vec::new(), None);
+        for token in line {
+            for other in self.rng.tokens(2) {
+                let parent = nodes.len().checked_sub(1).map(|most| self.rng.below(0..most + 1));
+                let parent = parent.filter(|_| self.rng.chance(2));
+                if self.rng.chance(3) && !nodes.contains(&(other, parent)) {
+                    nodes.push((other, parent));
+                }
+            }
+            let node = nodes.iter().position(|node| *node == (token, last));
+            last = node.or_else(|| {
+                nodes.push((token, last));
+                Some(nodes.len() - 1)
+            });
+        }
+        Draft::tree(nodes)
+    }
+
+    fn foresee(&mut self, (id, sample): TextId, len: usize) -> Vec<TokenId> {
+        let request = of_sample(&self.asked[&id], sample);
+        let known = self.scheduler.known(id, sample).unwrap().len() - request.prompt.len();
+        let (text, _) = alone(&request, self.scheduler.limits().context);
         let mut guesses: Vec<_> = text[known..].iter().copied().take(len).collect();
         if self.rng.chance(4) {
             let wrong = self.rng.tokens(1);
@@ -244,6 +338,10 @@ impl World {
             match op {
                 CacheOp::Commit(slot, kept) => self.cache.commit(&Fake::default(), slot, &kept),
                 CacheOp::Clear(slot) => self.cache.clear(slot),
+                CacheOp::Save(slot, tokens) => {
+                    assert_eq!(tokens.len(), self.cache.committed(slot) as usize);
+                    self.prefixes.save(&tokens, &Fake::default(), &self.cache, slot);
+                }
             }
         }
     }
@@ -251,12 +349,18 @@ impl World {
     fn listen(&mut self) {
         while let Some(event) = self.scheduler.poll_event() {
             let id = event.id();
-            assert!(!self.finished.contains_key(&id), "{event:?} after the end");
             match event {
-                Event::Warm { .. } => assert!(self.texts[&id].is_empty(), "{event:?} after text"),
-                Event::Token { token, .. } => self.texts.get_mut(&id).unwrap().push(token),
-                Event::Finished { finish, .. } => {
-                    assert!(self.finished.insert(id, finish).is_none())
+                Event::Prompt { .. } | Event::Embedding { .. } => panic!("{event:?} was not asked"),
+                Event::Warm { .. } => {
+                    let of_request = self.texts.range((id, 0)..=(id, u32::MAX));
+                    assert!(of_request.into_iter().all(|(_, text)| text.is_empty()), "{event:?}");
+                }
+                Event::Token { sample, token, .. } => {
+                    assert!(!self.finished.contains_key(&(id, sample)), "{event:?} after the end");
+                    self.texts.get_mut(&(id, sample)).unwrap().push(token);
+                }
+                Event::Finished { sample, finish, .. } => {
+                    assert!(self.finished.insert((id, sample), finish).is_none());
                 }
             }
         }
@@ -265,15 +369,15 @@ impl World {
     /// Every text is the one its request gets alone; everything adds up; nothing is left behind.
     fn check(&self) {
         let context = self.scheduler.limits().context;
-        assert_eq!(self.finished.len(), self.asked.len(), "each request ends once");
-        for (id, request) in &self.asked {
-            let (text, finish) = alone(request, context);
-            let got = &self.texts[id];
-            if self.finished[id] == Finish::Cancelled {
-                assert!(self.cancelled.contains(id), "{id:?} was not cancelled");
+        assert_eq!(self.finished.len(), self.texts.len(), "each text ends once");
+        for (&(id, sample), got) in &self.texts {
+            let (text, finish) = alone(&of_sample(&self.asked[&id], sample), context);
+            let ours = &self.finished[&(id, sample)];
+            if *ours == Finish::Cancelled {
+                assert!(self.cancelled.contains(&id), "{id:?} was not cancelled");
                 assert!(text.starts_with(got), "{id:?} got {got:?}, alone {text:?}");
             } else {
-                assert_eq!((got, &self.finished[id]), (&text, &finish), "{id:?}");
+                assert_eq!((got, ours), (&text, &finish), "{id:?}, text {sample}");
             }
         }
         assert!(self.cache.is_settled(), "every row was kept or dropped");
@@ -295,12 +399,23 @@ impl World {
     }
 }
 
+/// Plays that many schedules, all of which must do each thing often: begin texts in their own
+/// slots, in copies and from saved prefixes, take slots away, give saved prefixes up.
 fn every_text_is_as_if_alone(course: Course, seeds: u64) {
+    let (mut done, mut states) = ([0; 5], 0);
     for seed in 0..seeds {
         let mut world = World::any(seed, course);
         world.play();
         world.check();
+        states += world.states;
+        let [kept, forked, restored] = world.begun;
+        let (preempted, evicted) =
+            (world.scheduler.stats().preempted, world.prefixes.stats().evicted);
+        let all = [kept, forked, restored, preempted, evicted];
+        done.iter_mut().zip(all).for_each(|(sum, more)| *sum += more);
     }
+    assert!(done.iter().all(|&times| times > seeds / 10), "{done:?} in {seeds} schedules");
+    assert!(course.guesser == Guesser::Nobody || states > seeds, "{states} states were given");
 }
 
 #[test]
@@ -363,20 +478,29 @@ fn nobody_starves_under_first_come() {
         while !world.is_over() {
             world.live_a_little();
             world.step();
-            let running = |id: &&RequestId| world.scheduler.known(**id).is_some();
+            let running = |id: &&RequestId| world.scheduler.known(**id, 0).is_some();
             let held: Vec<_> = world.asked.keys().filter(running).copied().collect();
-            let mut ahead = 0;
+            let open = |id: RequestId, samples| {
+                (0..samples).any(|sample| !world.finished.contains_key(&(id, sample)))
+            };
+            // A request's later texts go before later requests too.
+            let rows = |(&id, request): (&RequestId, &Request)| {
+                let rows = request.prompt.len() as u64 * u64::from(request.samples);
+                if open(id, request.samples) { rows } else { 0 }
+            };
             for id in held {
-                ahead += world.asked[&id].prompt.len() as u64;
+                let ahead: u64 = world.asked.range(..=id).map(rows).sum();
                 due.entry(id).or_insert(world.steps + ahead);
             }
             for (id, due) in &due {
-                let began = !world.texts[id].is_empty() || world.finished.contains_key(id);
+                let text = (*id, 0);
+                let began = !world.texts[&text].is_empty() || world.finished.contains_key(&text);
                 assert!(began || world.steps < *due, "seed {seed}: {id:?} waits beyond step {due}");
             }
             let admitted = due.keys().last().copied();
             let passed_over = |id: &&RequestId| {
-                Some(**id) < admitted && !due.contains_key(id) && !world.finished.contains_key(id)
+                let ended = world.finished.contains_key(&(**id, 0));
+                Some(**id) < admitted && !due.contains_key(id) && !ended
             };
             assert_eq!(world.asked.keys().find(passed_over), None, "seed {seed}");
         }
@@ -397,9 +521,9 @@ fn policies_decide_who_gets_a_slot() {
         }
         let mut order = Vec::new();
         while !world.scheduler.is_idle() {
-            world.texts.extend((0..4).map(|id| (RequestId(id), Vec::new())));
+            world.texts.extend((0..4).map(|id| ((RequestId(id), 0), Vec::new())));
             world.step();
-            for id in world.finished.keys().map(|id| id.0) {
+            for id in world.finished.keys().map(|(id, _)| id.0) {
                 if !order.contains(&id) {
                     order.push(id);
                 }

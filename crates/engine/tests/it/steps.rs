@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use lapidary_core::{SlotId, TokenId};
 use lapidary_engine::{
-    CacheOp, Drafter, Event, Finish, FirstCome, Limits, NoDrafts, Request, RequestId, Scheduler,
-    turn,
+    CacheOp, Draft, DraftCall, Drafter, Event, Finish, FirstCome, Limits, NoDrafts, Request,
+    RequestId, Scheduler, Target, turn,
 };
 use lapidary_model::{StepError, run};
 
@@ -28,7 +28,7 @@ impl Bench {
         Self { scheduler, ops: Fake::default(), cache: FakeCache::new(&LIMITS) }
     }
 
-    fn turn(&mut self, drafter: &mut dyn Drafter) -> Result<bool, StepError> {
+    fn turn(&mut self, drafter: &mut dyn Drafter<Fake>) -> Result<bool, StepError> {
         turn(&mut self.scheduler, &self.ops, &FakeModel, &mut self.cache, drafter)
     }
 
@@ -38,7 +38,7 @@ impl Bench {
         while let Some(event) = self.scheduler.poll_event() {
             let outcome = &mut outcomes[event.id().0 as usize];
             match event {
-                Event::Warm { .. } => {}
+                Event::Warm { .. } | Event::Prompt { .. } | Event::Embedding { .. } => {}
                 Event::Token { token, .. } => outcome.0.push(token),
                 Event::Finished { finish, .. } => outcome.1 = Some(finish),
             }
@@ -60,16 +60,16 @@ fn expected(request: &Request) -> (Vec<TokenId>, Option<Finish>) {
 /// Guesses the same token over and over.
 struct Stutter;
 
-impl Drafter for Stutter {
-    fn propose(&mut self, known: &[TokenId], room: usize) -> Vec<TokenId> {
-        vec![known[0]; room]
+impl Drafter<Fake> for Stutter {
+    fn propose(&mut self, _: Target<'_, Fake>, calls: &[DraftCall<'_>]) -> Vec<Draft> {
+        calls.iter().map(|call| Draft::chain(vec![call.known[0]; call.room])).collect()
     }
 }
 
 #[test]
 fn turns_run_until_there_is_nothing_to_do() {
     let requests = requests(5);
-    for drafter in [&mut NoDrafts as &mut dyn Drafter, &mut Stutter] {
+    for drafter in [&mut NoDrafts as &mut dyn Drafter<Fake>, &mut Stutter] {
         let mut bench = Bench::new(&requests);
         while bench.turn(drafter).unwrap() {}
         assert!(bench.scheduler.is_idle() && bench.cache.is_settled());

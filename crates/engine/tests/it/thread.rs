@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use lapidary_core::TokenId;
 use lapidary_engine::{
-    Engine, Event, Finish, FirstCome, Health, Limits, NoDrafts, Parts, Refused, Request, RequestId,
-    Scheduler, StartError, SubmitError, Ticket,
+    Engine, Event, Finish, FirstCome, Health, Limits, NoDrafts, Parts, Prefixes, Refused, Request,
+    RequestId, Scheduler, StartError, SubmitError, Ticket,
 };
+use lapidary_model::NoHooks;
 
-use crate::common::{Fake, FakeCache, FakeModel, PANIC, VOCAB, alone};
+use crate::common::{Fake, FakeCache, FakeModel, PANIC, VOCAB, alone, of_sample};
 
 /// Long enough that a request without bounds is still running when a test looks.
 const LIMITS: Limits = Limits { slots: 2, context: 1_000_000, burst: 8, step: 8, waiting: 2 };
@@ -24,6 +25,8 @@ fn parts(limits: Limits, ops: Fake) -> Parts<Fake> {
         model: Box::new(FakeModel),
         cache: Box::new(FakeCache::new(&limits)),
         drafter: Box::new(NoDrafts),
+        hooks: Box::new(NoHooks),
+        prefixes: Prefixes::none(),
         scheduler: Scheduler::new(limits, Box::new(FirstCome)).unwrap(),
     }
 }
@@ -57,7 +60,7 @@ fn outcome(ticket: Ticket) -> (Vec<TokenId>, Finish) {
     let mut text = Vec::new();
     for event in ticket {
         match event {
-            Event::Warm { .. } => {}
+            Event::Warm { .. } | Event::Prompt { .. } | Event::Embedding { .. } => {}
             Event::Token { token, .. } => text.push(token),
             Event::Finished { finish, .. } => return (text, finish),
         }
@@ -182,6 +185,42 @@ fn parts_that_cannot_be_built_are_an_error_of_start() {
     let panicked = Engine::start(build, || Duration::ZERO);
     let Err(StartError::Panicked(reason)) = panicked else { panic!("it started") };
     assert_eq!(reason, "no weights");
+}
+
+#[test]
+fn a_ticket_of_several_texts_ends_after_the_last_of_them() {
+    let engine = start(LIMITS);
+    let mut several = request(&engine, Some(30));
+    several.samples = 5;
+    several.sampling.temperature = 1.0;
+    let (mut texts, mut ended) = (vec![Vec::new(); 5], Vec::new());
+    for event in engine.submit(several.clone()).unwrap() {
+        match event {
+            Event::Token { sample, token, .. } => texts[sample as usize].push(token),
+            Event::Finished { sample, .. } => ended.push(sample),
+            event => assert!(matches!(event, Event::Warm { .. }), "{event:?}"),
+        }
+    }
+    ended.sort_unstable();
+    assert_eq!(ended, [0, 1, 2, 3, 4]);
+    for (sample, text) in (0..).zip(texts) {
+        assert_eq!(text, alone(&of_sample(&several, sample), LIMITS.context).0, "text {sample}");
+    }
+}
+
+#[test]
+fn a_breakdown_ends_each_text_of_a_ticket_once() {
+    let ops = Fake::default();
+    let (engine, _) = start_with(LIMITS, ops.clone());
+    let several = Request { samples: 3, ..request(&engine, None) };
+    let mut ticket = engine.submit(several).unwrap();
+    assert!(matches!(ticket.next(), Some(Event::Token { .. })));
+    ops.explosive.store(true, Ordering::Relaxed);
+    let finished = ticket.filter_map(|event| match event {
+        Event::Finished { sample, finish: Finish::Failed(_), .. } => Some(sample),
+        _ => None,
+    });
+    assert_eq!(finished.collect::<Vec<_>>(), [0, 1, 2]);
 }
 
 #[test]

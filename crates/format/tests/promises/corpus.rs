@@ -8,13 +8,14 @@ use lapidary_format::fuzz;
 use crate::raw::small;
 
 #[test]
-fn every_kept_input_passes_through_both_targets() {
+fn every_kept_input_passes_through_every_target() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
     let mut inputs = 0;
     for entry in fs::read_dir(corpus).unwrap() {
         let data = fs::read(entry.unwrap().path()).unwrap();
         fuzz::gguf(&data);
         fuzz::folder(&data);
+        fuzz::saved(&data);
         inputs += 1;
     }
     assert!(inputs >= 5, "only {inputs} inputs");

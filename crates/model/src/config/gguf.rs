@@ -22,7 +22,22 @@ pub(super) fn read(meta: &Value) -> Result<Config, ConfigError> {
     }
 }
 
+/// A drafter's shape and the width of its target's hidden states.
+pub(super) fn assistant(meta: &Value) -> Result<(Config, usize), ConfigError> {
+    let keys = Keys { meta, prefix: super::ASSISTANT };
+    Ok((gemma4_unshared(&keys)?, keys.size("embedding_length_out")?))
+}
+
 fn gemma4(keys: &Keys<'_>) -> Result<Config, ConfigError> {
+    let mut config = gemma4_unshared(keys)?;
+    let shared = "attention.shared_kv_layers";
+    let count = keys.optional(shared)?.unwrap_or(0);
+    share_entries(&mut config.layers, count, &keys.name(shared))?;
+    Ok(config)
+}
+
+/// Without saying which layers read which others' entries.
+fn gemma4_unshared(keys: &Keys<'_>) -> Result<Config, ConfigError> {
     let count = keys.size("block_count")?;
     let hidden = keys.size("embedding_length")?;
     let sliding = keys.pattern("attention.sliding_window_pattern", count)?;
@@ -48,9 +63,7 @@ fn gemma4(keys: &Keys<'_>) -> Result<Config, ConfigError> {
         values: if sliding[i] { ValuesConfig::Projected } else { ValuesConfig::ByTensor },
         shares: None,
     };
-    let mut layers: Vec<_> = (0..count).map(layer).collect();
-    let shared = "attention.shared_kv_layers";
-    share_entries(&mut layers, keys.optional(shared)?.unwrap_or(0), &keys.name(shared))?;
+    let layers: Vec<_> = (0..count).map(layer).collect();
     Ok(Config {
         architecture: "gemma4".into(),
         hidden,

@@ -24,6 +24,14 @@ pub(super) fn read(meta: &Value) -> Result<Config, ConfigError> {
 }
 
 fn gemma4(keys: &Keys<'_>) -> Result<Config, ConfigError> {
+    let mut config = gemma4_unshared(keys)?;
+    let shared = keys.optional("num_kv_shared_layers")?.unwrap_or(0);
+    share_entries(&mut config.layers, shared, "num_kv_shared_layers")?;
+    Ok(config)
+}
+
+/// Without saying which layers read which others' entries.
+fn gemma4_unshared(keys: &Keys<'_>) -> Result<Config, ConfigError> {
     let count = keys.size("num_hidden_layers")?;
     let global = global_layers(keys, count, LastLayer::Global)?;
     let shared = keys.optional("num_kv_shared_layers")?.unwrap_or(0);
@@ -33,7 +41,6 @@ fn gemma4(keys: &Keys<'_>) -> Result<Config, ConfigError> {
         let wide = double_wide && i >= count.saturating_sub(shared);
         layers.push(layer(keys, i, global, if wide { 2 } else { 1 })?);
     }
-    share_entries(&mut layers, shared, "num_kv_shared_layers")?;
     let two_way = keys.meta.get("use_bidirectional_attention").and_then(Value::as_str);
     Ok(Config {
         architecture: "gemma4".into(),
@@ -51,6 +58,13 @@ fn gemma4(keys: &Keys<'_>) -> Result<Config, ConfigError> {
         two_way_images: two_way == Some("vision"),
         layers,
     })
+}
+
+/// A drafter's shape and the width of its target's hidden states.
+pub(super) fn assistant(meta: &Value) -> Result<(Config, usize), ConfigError> {
+    let text = Keys { meta: meta.get("text_config").unwrap_or(meta) };
+    let backbone = Keys { meta }.size("backbone_hidden_size")?;
+    Ok((gemma4_unshared(&text)?, backbone))
 }
 
 /// Gemma 3 in its older form (rotation in keys of its own) and its newer one (`rope_parameters`).

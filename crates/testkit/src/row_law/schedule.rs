@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lapidary_cache::{Cache, Extent};
-use lapidary_core::{Batch, KvCache, KvKernels, Regime, RowSpec, SlotId, SpanSpec, Want};
+use lapidary_core::{Batch, KvCache, KvKernels, Regime, RowSpec, Section, SlotId, SpanSpec, Want};
 use lapidary_model::{NoHooks, run_with};
 
 use super::story::{LONGEST_IMAGE, rows_of};
@@ -44,6 +44,10 @@ pub struct Tally {
     pub images: usize,
     /// Rollbacks, and rollbacks that the rings did not allow.
     pub cuts: (usize, usize),
+    /// Moves to another slot, and moves that the rings did not allow.
+    pub forks: (usize, usize),
+    /// Sequences taken out of the cache, and sequences brought back.
+    pub saves: (usize, usize),
 }
 
 impl Tally {
@@ -55,6 +59,8 @@ impl Tally {
         self.images += other.images;
         self.trees = (self.trees.0 + other.trees.0, self.trees.1 + other.trees.1);
         self.cuts = (self.cuts.0 + other.cuts.0, self.cuts.1 + other.cuts.1);
+        self.forks = (self.forks.0 + other.forks.0, self.forks.1 + other.forks.1);
+        self.saves = (self.saves.0 + other.saves.0, self.saves.1 + other.saves.1);
         for (width, spans) in other.widths {
             *self.widths.entry(width).or_default() += spans;
         }
@@ -87,6 +93,14 @@ struct Run<'a, B: KvKernels> {
     rng: Rng,
     cache: Cache<B>,
     sequences: Vec<Sequence>,
+    shelf: Vec<Shelved>,
+}
+
+/// A sequence outside the cache.
+struct Shelved {
+    sections: Vec<Section>,
+    trunk: usize,
+    story: Vec<Piece>,
 }
 
 impl Schedule {
@@ -119,7 +133,7 @@ impl Schedule {
         let mut sequences: Vec<_> = slots.into_iter().map(start).collect();
         sequences.iter_mut().for_each(|s| s.trunk = rng.below(stories.count()));
         let cache = stage.cache(extent, self.regime);
-        let mut run = Run { plan: self, stage, stories, rng, cache, sequences };
+        let mut run = Run { plan: self, stage, stories, rng, cache, sequences, shelf: Vec::new() };
         run.read_prompts(solo, tally)?;
         (0..self.steps).try_for_each(|step| {
             run.step(solo, tally).map_err(|e| format!("seed {seed}, step {step}, {extent:?}: {e}"))
@@ -150,6 +164,12 @@ impl<B: KvKernels> Run<'_, B> {
         for i in order {
             if self.rng.below(7) == 0 {
                 self.cut(i, tally)?;
+            }
+            match self.rng.below(12) {
+                0 => self.move_over(i, tally)?,
+                1 => self.take_out(i, tally),
+                2 => self.bring_back(i, tally)?,
+                _ => {}
             }
             if self.room(i) < LONGEST_IMAGE as usize || self.rng.below(40) == 0 {
                 self.begin_again(i);
@@ -199,6 +219,65 @@ impl<B: KvKernels> Run<'_, B> {
         (committed == expected).then_some(()).ok_or_else(|| {
             format!("after a cut of {before} to {rows} ({done}), {committed} entries are left")
         })
+    }
+
+    /// Goes on in another slot, perhaps from a few pieces back, if the rings allow it.
+    fn move_over(&mut self, i: usize, tally: &mut Tally) -> Result<(), String> {
+        let back = self.rng.below(12);
+        let taken: Vec<_> = self.sequences.iter().map(|sequence| sequence.slot).collect();
+        let spare = (0..SLOTS as u32).map(SlotId).find(|slot| !taken.contains(slot));
+        let spare = spare.expect("there are fewer sequences than slots");
+        let sequence = &mut self.sequences[i];
+        let pieces = sequence.story.len().saturating_sub(back);
+        let rows = rows_of(&sequence.story[..pieces]) as u32;
+        if !self.cache.fork(&self.stage.ops, sequence.slot, spare, rows) {
+            tally.forks.1 += 1;
+            return Ok(());
+        }
+        tally.forks.0 += 1;
+        (sequence.slot, _) = (spare, sequence.story.truncate(pieces));
+        let committed = self.cache.committed(spare);
+        let right = committed == rows;
+        right.then_some(()).ok_or_else(|| format!("a fork at {rows} has {committed} entries"))
+    }
+
+    /// Takes a sequence out of the cache, in two sections if the rings allow it.
+    fn take_out(&mut self, i: usize, tally: &mut Tally) {
+        let Sequence { slot, trunk, ref story } = self.sequences[i];
+        let end = rows_of(story) as u32;
+        let middle = rows_of(&story[..self.rng.below(story.len() + 1)]) as u32;
+        let save = |range| self.cache.save(&self.stage.ops, slot, range);
+        let sections = match (save(0..middle), save(middle..end)) {
+            (Some(first), Some(second)) => Some(vec![first, second]),
+            _ => save(0..end).map(|whole| vec![whole]),
+        };
+        if let Some(sections) = sections {
+            tally.saves.0 += 1;
+            self.shelf.push(Shelved { sections, trunk, story: story.clone() });
+        }
+    }
+
+    /// Puts a sequence that was taken out into another one's place.
+    fn bring_back(&mut self, i: usize, tally: &mut Tally) -> Result<(), String> {
+        if self.shelf.is_empty() {
+            return Ok(());
+        }
+        let which = self.rng.below(self.shelf.len());
+        let Shelved { sections, trunk, story } = &self.shelf[which];
+        let path: Vec<_> = sections.iter().collect();
+        let pieces = story.len() - self.rng.below(4).min(story.len() - 1);
+        let rows = rows_of(&story[..pieces]) as u32;
+        let slot = self.sequences[i].slot;
+        let done = self.cache.restore(&self.stage.ops, slot, &path, rows);
+        let last = path[path.len() - 1];
+        if done != (last.floor <= rows) {
+            return Err(format!("bringing back {}..{} at {rows}: {done}", last.from, last.end));
+        }
+        if done {
+            tally.saves.1 += 1;
+            self.sequences[i] = Sequence { slot, trunk: *trunk, story: story[..pieces].to_vec() };
+        }
+        Ok(())
     }
 
     /// The story's next pieces, up to `rows` rows but at least one piece; all are kept.

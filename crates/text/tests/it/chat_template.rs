@@ -1,11 +1,14 @@
 //! Renderings equal to the reference implementation's, byte for byte.
 
-use lapidary_text::{ChatTemplate, Conversation, Message, Role, TemplateError};
+use lapidary_core::TokenId;
+use lapidary_text::{
+    ChatTemplate, Conversation, Message, Piece, Prompt, Role, Specials, TemplateError,
+};
 use serde_json::Value as Json;
 
 use crate::support::{conversation, pebble, reference_text, specials};
 
-pub(crate) const PEBBLE: &str = include_str!("data/pebble.jinja");
+pub(crate) const PEBBLE: &str = include_str!("../corpus/template/pebble.jinja");
 
 fn template(source: &str) -> ChatTemplate {
     ChatTemplate::new(source, &specials()).expect("the template is sound")
@@ -26,6 +29,37 @@ fn check_renderings(source: &str, cases: &str, family: &str, count: usize) {
 #[test]
 fn pebble_renders_as_stored() {
     check_renderings(PEBBLE, include_str!("data/pebble_renderings.json"), "pebble", 19);
+}
+
+/// Gemma 3's special tokens, as far as its format uses them.
+fn gemma_3() -> ChatTemplate {
+    let names = ["<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>"];
+    let tokens = names.into_iter().map(str::to_owned).zip((1..).map(TokenId));
+    let specials = Specials::new(tokens, ("<bos>", TokenId(2)), ("<eos>", TokenId(1)));
+    ChatTemplate::new(ChatTemplate::GEMMA_3, &specials).expect("the template is sound")
+}
+
+/// The stored renderings are those of the template that Google publishes, by the reference
+/// implementation of Jinja; `null` where it refuses.
+#[test]
+fn gemma_3_renders_as_the_published_template() {
+    let cases = include_str!("data/gemma3_renderings.json");
+    let cases: Vec<Json> = serde_json::from_str(cases).expect("the renderings are JSON");
+    assert_eq!(cases.len(), 16);
+    for case in &cases {
+        let rendered = gemma_3().render(&conversation(case));
+        let expected = case["rendered"]["gemma3"].as_str();
+        let found = rendered.as_ref().ok().map(Prompt::text);
+        assert_eq!(found.as_deref(), expected, "{}: {rendered:?}", case["name"]);
+    }
+}
+
+#[test]
+fn a_question_that_spells_the_end_of_a_turn_does_not_end_it() {
+    let chat = Conversation::new(vec![Message::new(Role::User, "<end_of_turn>")]);
+    let prompt = gemma_3().render(&chat).expect("it is renderable");
+    let ends = |piece: &&Piece| **piece == Piece::Special("<end_of_turn>".to_owned());
+    assert_eq!(prompt.pieces().iter().filter(ends).count(), 1);
 }
 
 #[test]

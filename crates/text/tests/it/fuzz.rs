@@ -1,9 +1,10 @@
 //! The fuzz targets over a small corpus and its mutations.
 
-use lapidary_text::fuzz;
+use lapidary_text::{Grammars, fuzz};
 
 use crate::chat_template::PEBBLE;
-use crate::support::{reference_text, toy_json};
+use crate::grammar::JSON_GBNF;
+use crate::support::{reference_text, toy, toy_json};
 
 /// A sequence without pattern, the same every time.
 struct Noise(u64);
@@ -38,7 +39,7 @@ fn mutate(seed: &[u8], noise: &mut Noise) -> Vec<u8> {
     data
 }
 
-fn run(target: fn(&[u8]), seeds: &[Vec<u8>], rounds: usize) {
+fn run<T>(target: impl Fn(&[u8]) -> T, seeds: &[Vec<u8>], rounds: usize) {
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
     for seed in seeds {
         target(seed);
@@ -55,6 +56,21 @@ fn tokenizer_files_never_panic() {
     compact["model"]["merges"] = serde_json::json!(["h e", "t he", "\n \n"]);
     let seeds = [toy.to_string(), compact.to_string(), "{\"model\":{}}".to_owned()];
     run(fuzz::tokenizer_json, &seeds.map(String::into_bytes), 1500);
+}
+
+#[test]
+fn grammars_never_panic() {
+    let seeds = [
+        JSON_GBNF,
+        "root ::= [^a-c]{2} (\"x\" root | .)* # c\n",
+        "start: a | \"b\" /[c-d]+/\na: \"(\" start \")\"\n",
+        r"(a|b)*c{2,3}[^d]",
+        r#"{"type":"object","properties":{"a":{"enum":[1,"b"]},"c":{"type":"array","items":{"type":"number","minimum":-1}}}}"#,
+        r##"{"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"type":"string","pattern":"^a+$"},{"const":null}]}}}"##,
+    ];
+    let grammars = Grammars::new(&toy());
+    let target = |data: &[u8]| fuzz::grammar(&grammars, data);
+    run(target, &seeds.map(|seed| seed.as_bytes().to_vec()), 150);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The promises of this crate, one module each.
 
 mod chat_template;
+mod dialogue;
 mod fuzz;
+mod grammar;
 mod injection;
 mod jinja_semantics;
 mod messages;

@@ -1,6 +1,6 @@
 //! Streamed bytes and stop strings: any cut gives the same text.
 
-use lapidary_text::{EmptyStop, StopStrings, TextStream};
+use lapidary_text::{EmptyStop, StopStrings, TextStream, TokenText};
 use proptest::prelude::*;
 
 /// Bytes that are nearly text.
@@ -113,4 +113,62 @@ fn nothing_comes_after_a_stop() {
 fn an_empty_stop_string_is_refused() {
     let stops = vec!["a".to_owned(), String::new()];
     assert_eq!(StopStrings::new(stops).err(), Some(EmptyStop { index: 1 }));
+}
+
+/// AiDotNet #1888: usage and log-probabilities counted tokens of the stop string.
+#[test]
+fn tokens_are_counted_up_to_the_stop() {
+    let kept = |stops: &[&str], tokens: &[&str]| {
+        let stops = stops.iter().map(|stop| (*stop).to_owned()).collect();
+        let mut text = TokenText::new(StopStrings::new(stops).unwrap());
+        let mut shown = String::new();
+        for token in tokens {
+            let passed = text.push(token.as_bytes());
+            shown.push_str(&passed.text);
+            if passed.stopped.is_some() {
+                return (shown, text.kept());
+            }
+        }
+        shown.push_str(&text.finish().text);
+        (shown, text.kept())
+    };
+    let is = |text: &str, count| (text.to_owned(), count);
+    assert_eq!(kept(&["END"], &["a", "b", "END", "c"]), is("ab", 2));
+    assert_eq!(kept(&["END"], &["a", "E", "N", "D"]), is("a", 1));
+    assert_eq!(kept(&["END"], &["a", "bE", "ND"]), is("ab", 2), "a token that is partly text");
+    assert_eq!(kept(&["END"], &["aENDb"]), is("a", 1));
+    assert_eq!(kept(&["END"], &["END"]), is("", 0));
+    assert_eq!(kept(&["END"], &["a", "E", "N"]), is("aEN", 3), "held back, then let go");
+    assert_eq!(kept(&["→"], &["é", "→"]), is("é", 1));
+    assert_eq!(kept(&[], &["a", "b"]), is("ab", 2));
+    assert_eq!(kept(&["\n\n", "b"], &["a", "", "\n", "\n"]), is("a", 1));
+}
+
+proptest! {
+    #[test]
+    fn the_tokens_kept_are_those_the_text_needs(
+        tokens in proptest::collection::vec("[abc]{0,3}", 0..12),
+        stop in "[abc]{1,3}",
+    ) {
+        let mut text = TokenText::new(StopStrings::new(vec![stop]).unwrap());
+        let mut shown = String::new();
+        let mut stopped = false;
+        for token in &tokens {
+            let passed = text.push(token.as_bytes());
+            shown.push_str(&passed.text);
+            stopped = passed.stopped.is_some();
+            if stopped {
+                break;
+            }
+        }
+        if stopped {
+            let kept = text.kept();
+            prop_assert!(tokens[..kept].concat().len() >= shown.len());
+            prop_assert!(kept == 0 || tokens[..kept - 1].concat().len() < shown.len());
+        } else {
+            shown.push_str(&text.finish().text);
+            prop_assert_eq!(text.kept(), tokens.len());
+            prop_assert_eq!(shown, tokens.concat());
+        }
+    }
 }

@@ -257,3 +257,20 @@ fn one_text_with_two_ids_is_an_error() {
     let error = Tokenizer::from_metadata(&Value::Map(metadata)).err().expect("two ids for a");
     assert!(matches!(&error, TokenizerError::Clash { token, .. } if token == "a"), "{error}");
 }
+
+#[test]
+fn one_large_id_does_not_make_a_small_file_dear_to_hold() {
+    let read = |file: &serde_json::Value| {
+        Tokenizer::from_json(&file.to_string(), "<bos>", "<eos>").map(|_| ())
+    };
+    let mut far = toy_json();
+    far["model"]["vocab"]["far"] = 2_000_000.into();
+    let refused = read(&far).expect_err("it is refused").to_string();
+    assert!(
+        refused.starts_with("token \"far\" has id 2000000, and ids must be below "),
+        "{refused}"
+    );
+    let mut near = toy_json();
+    near["model"]["vocab"]["near"] = 3_000.into();
+    read(&near).expect("holes are allowed");
+}

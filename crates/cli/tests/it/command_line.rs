@@ -1,45 +1,11 @@
-//! The real binary, as a person types it.
+//! Commands that work, one after the other.
 
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-fn lapidary(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lapidary"));
-    command.args(arguments).stdin(Stdio::null());
-    command
-}
-
-fn output(arguments: &[&str]) -> Output {
-    lapidary(arguments).output().expect("the binary starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
-}
-
-/// Standard output of a run that must succeed.
-fn said(arguments: &[&str]) -> String {
-    let out = output(arguments);
-    assert!(out.status.success(), "{arguments:?}: {}", text(&out.stderr));
-    text(&out.stdout)
-}
-
-/// Status and standard error of a run that must fail.
-fn refused(arguments: &[&str]) -> (i32, String) {
-    let out = output(arguments);
-    assert!(!out.status.success(), "{arguments:?} succeeded");
-    (out.status.code().expect("it exits by itself"), text(&out.stderr))
-}
-
-fn object(arguments: &[&str]) -> Value {
-    serde_json::from_str(&said(arguments)).expect("one JSON object")
-}
-
-const QUESTION: &str = "What is the capital of Mongolia?";
-const ANSWER: &str = "The capital of Mongolia is Ulaanbaatar.";
+use crate::support::{ANSWER, QUESTION, fed, lapidary, object, output, refused, said, text};
 
 #[test]
 fn the_built_in_model_answers() {
@@ -66,12 +32,7 @@ fn json_tells_what_happened() {
 
 #[test]
 fn prompts_come_from_standard_input_and_files_too() {
-    let mut child = lapidary(&["run"]);
-    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("starts");
-    let mut stdin = child.stdin.take().expect("piped");
-    writeln!(stdin, "{QUESTION}").expect("it reads");
-    drop(stdin);
-    let out = child.wait_with_output().expect("it ends");
+    let out = fed(&["run"], format!("{QUESTION}\n"));
     assert_eq!(text(&out.stdout), format!("{ANSWER}\n"));
 
     let file = std::env::temp_dir().join(format!("lapidary-prompt-{}", std::process::id()));

@@ -1,0 +1,128 @@
+//! Guesses by a drafter that was trained for the target and reads the target's entries.
+
+use lapidary_core::{Backend, Candidate, SlotId, TokenId};
+use lapidary_model::assistant::Assistant;
+
+use super::{Draft, DraftCall, Drafter, Target};
+
+/// Drafts chains, or trees that keep the likeliest branches.
+pub struct AssistantDrafter<B: Backend> {
+    assistant: Assistant<B>,
+    width: usize,
+}
+
+/// One call's draft while it grows.
+struct Growth {
+    /// Which call.
+    call: usize,
+    slot: SlotId,
+    room: usize,
+    depth: usize,
+    nodes: Vec<(TokenId, Option<usize>)>,
+    /// The branches that may go on.
+    front: Vec<Branch>,
+}
+
+/// The end of a branch.
+struct Branch {
+    /// Its last guess, or nothing if it is the known text.
+    node: Option<usize>,
+    token: TokenId,
+    hidden: Vec<f32>,
+    /// Sum of the logits' distances from the likeliest, from the root down: zero for the best.
+    behind: f32,
+}
+
+impl<B: Backend> AssistantDrafter<B> {
+    /// Keeps the `width` best guesses at each depth; one makes chains.
+    ///
+    /// # Panics
+    /// If `width` is zero.
+    pub fn new(assistant: Assistant<B>, width: usize) -> Self {
+        assert!(width > 0, "a draft has at least one branch");
+        Self { assistant, width }
+    }
+
+    /// Guesses one token further for all growing drafts at once. `None` if the device failed.
+    fn grow(&self, target: &mut Target<'_, B>, growing: &mut [&mut Growth]) -> Option<()> {
+        let branches = || growing.iter().flat_map(|g| g.front.iter().map(move |b| (g.slot, b)));
+        let slots: Vec<_> = branches().map(|(slot, _)| slot).collect();
+        let tokens: Vec<_> = branches().map(|(_, branch)| branch.token).collect();
+        let hidden: Vec<_> = branches().flat_map(|(_, branch)| branch.hidden.clone()).collect();
+        let Target { ops, model, cache } = target;
+        let hidden = ops.upload(&hidden, hidden.len() / slots.len());
+        let guess = self.assistant.guess(*ops, *model, &mut **cache, &slots, &tokens, &hidden);
+        let mut likeliest = ops.top(&guess.logits, slots.len(), self.width).ok()?.into_iter();
+        let hidden = ops.read(&guess.hidden).ok()?;
+        let mut states = hidden.chunks_exact(hidden.len() / slots.len());
+        for growth in growing {
+            let branches = growth.front.len();
+            let found = likeliest.by_ref().take(branches).zip(states.by_ref().take(branches));
+            growth.extend(found.collect(), self.width);
+        }
+        Some(())
+    }
+}
+
+impl Growth {
+    fn of(call: usize, asked: &DraftCall<'_>) -> Option<Self> {
+        let root = Branch {
+            node: None,
+            token: *asked.known.last()?,
+            hidden: asked.hidden?.to_vec(),
+            behind: 0.0,
+        };
+        let DraftCall { slot, room, depth, .. } = *asked;
+        Some(Self { call, slot, room, depth, nodes: Vec::new(), front: vec![root] })
+    }
+
+    /// Whether another guess could matter.
+    fn goes_on(&self, depth: usize) -> bool {
+        depth < self.depth && self.nodes.len() < self.room && !self.front.is_empty()
+    }
+
+    /// Takes in the likeliest followers of each branch at the front, with the state they come
+    /// from, and keeps the best of all.
+    fn extend(&mut self, found: Vec<(Vec<Candidate>, &[f32])>, width: usize) {
+        let mut next = Vec::new();
+        for (branch, (followers, state)) in self.front.drain(..).zip(found) {
+            let top = followers.first().map_or(0.0, |best| best.logit);
+            next.extend(followers.into_iter().map(|Candidate { token, logit }| Branch {
+                node: branch.node,
+                token,
+                hidden: state.to_vec(),
+                behind: branch.behind + (top - logit),
+            }));
+        }
+        // Stable: of equals, the earlier branch and the likelier token stay first.
+        next.sort_by(|a, b| a.behind.total_cmp(&b.behind));
+        next.truncate(width.min(self.room - self.nodes.len()));
+        for branch in &mut next {
+            self.nodes.push((branch.token, branch.node));
+            branch.node = Some(self.nodes.len() - 1);
+        }
+        self.front = next;
+    }
+}
+
+impl<B: Backend> Drafter<B> for AssistantDrafter<B> {
+    fn wants_hidden(&self) -> bool {
+        true
+    }
+
+    fn propose(&mut self, mut target: Target<'_, B>, calls: &[DraftCall<'_>]) -> Vec<Draft> {
+        let mut drafts = vec![Draft::default(); calls.len()];
+        let growths = calls.iter().enumerate().filter_map(|(i, call)| Growth::of(i, call));
+        let mut growths: Vec<_> = growths.collect();
+        for depth in 0.. {
+            let mut growing: Vec<_> = growths.iter_mut().filter(|g| g.goes_on(depth)).collect();
+            if growing.is_empty() || self.grow(&mut target, &mut growing).is_none() {
+                break;
+            }
+        }
+        for growth in growths {
+            drafts[growth.call] = Draft::tree(growth.nodes);
+        }
+        drafts
+    }
+}

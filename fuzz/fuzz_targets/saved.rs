@@ -1,0 +1,6 @@
+//! Any bytes as a saved section. Seeds: `crates/format/tests/corpus`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    lapidary_format::fuzz::saved(data);
+});
