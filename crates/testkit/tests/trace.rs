@@ -152,15 +152,15 @@ impl<B: Backend> Hooks<B> for Poison {
     fn embedded(&mut self, ops: &B, h: B::Act) -> B::Act {
         self.0.embedded(ops, h)
     }
-    fn after_layer(&mut self, ops: &B, layer: LayerId, h: B::Act) -> B::Act {
-        let h = self.0.after_layer(ops, layer, h);
+    fn after_layer(&mut self, ops: &B, layer: LayerId, h: &B::Act) -> Option<B::Act> {
+        self.0.after_layer(ops, layer, h);
         if layer != LayerId(2) {
-            return h;
+            return None;
         }
-        let mut values = ops.read(&h).unwrap();
+        let mut values = ops.read(h).unwrap();
         let cols = values.len();
         values[5] = f32::NAN;
-        ops.upload(&values, cols)
+        Some(ops.upload(&values, cols))
     }
 }
 
