@@ -21,6 +21,10 @@ use crate::workers::Workers;
 /// Numbers that one thread takes on at a time: a few megabytes with all that belongs to them.
 const PIECE: usize = 1 << 18;
 
+/// Bytes before a batch that are given back with it: systems map some pages around the one that is
+/// asked for, so those of the batch before come back.
+const AROUND: usize = 1 << 20;
+
 /// How far a file is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Progress<'a> {
@@ -134,7 +138,7 @@ fn write_tensor(
         let (first, last) = (batch[0].start, batch[batch.len() - 1].end);
         if let Origin::Tensor { name, .. } = &tensor.origin {
             let at = |element: usize| element / maker.from.block_len() * maker.from.block_bytes();
-            draft.source.release(name, at(first)..at(last));
+            draft.source.release(name, at(first).saturating_sub(AROUND)..at(last));
         }
         done(last - first);
     }
