@@ -6,6 +6,7 @@ mod check;
 mod contract;
 mod fetch;
 mod fuzz;
+mod gpu;
 
 use std::process::ExitCode;
 
@@ -16,7 +17,7 @@ struct Task {
     run: fn() -> anyhow::Result<()>,
 }
 
-const TASKS: [Task; 4] = [
+const TASKS: [Task; 7] = [
     Task { name: "check", description: "everything that a change must pass", run: check::check },
     Task {
         name: "contract",
@@ -33,6 +34,13 @@ const TASKS: [Task; 4] = [
         description: "every reader of foreign bytes, 30 seconds each or --seconds N",
         run: fuzz::fuzz,
     },
+    Task {
+        name: "gpu-pack",
+        description: "pack the CUDA tests and benchmark for a machine without Rust",
+        run: gpu::pack,
+    },
+    Task { name: "gpu-test", description: "the CUDA tests; a skip is a failure", run: gpu::test },
+    Task { name: "gpu-bench", description: "the CUDA benchmark", run: gpu::bench },
 ];
 
 fn main() -> ExitCode {

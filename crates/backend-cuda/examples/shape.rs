@@ -1,4 +1,5 @@
-//! Speed of a model shape with random weights: `shape SHAPE.json CUBINS [quick | decode]`.
+//! Speed of a model shape with random weights: `shape SHAPE.json CUBINS [quick | decode |
+//! products | long]`.
 //!
 //! The shape file lists the tensors of a GGUF file; their content is made up here, so the numbers
 //! say what the shape costs and nothing about any model's quality.
@@ -9,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use half::f16;
-use lapidary_backend_cuda::{Cubins, Cuda};
+use lapidary_backend_cuda::{Cubins, Cuda, Method};
 use lapidary_cache::Extent;
 use lapidary_core::{
-    Backend, Batch, BlockType, KvCache, Regime, SlotId, SourceError, TensorInfo, TensorSource,
-    TokenId, Value, Want,
+    Backend, Batch, BlockType, Code, KvCache, Matrix, Regime, SlotId, SourceError, TensorInfo,
+    TensorSource, TokenId, Value, Want,
 };
 use lapidary_model::{Model, NoHooks, Precision, Step};
 use lapidary_testkit::{Loaded, Rng};
@@ -160,10 +161,20 @@ fn main() {
     let start = Instant::now();
     let cuda = Cuda::open(0, Cubins::Folder(cubins)).unwrap_or_else(|e| panic!("{e}"));
     println!("{}; ready in {:.1} s", cuda.name(), start.elapsed().as_secs_f64());
+    if args.get(3).is_some_and(|a| a == "products") {
+        return products(&cuda);
+    }
     let source = MadeUp::read(&shape);
     let start = Instant::now();
-    let extent = Extent { slots: SLOTS, context: 17_408, burst: BURST };
-    let mut model = Loaded::of(cuda, &source, Precision::AsStored, extent, Regime::F16);
+    let long = args.get(3).is_some_and(|a| a == "long");
+    let (extent, regime) = if long {
+        let five = Code::Rotated(5);
+        let regime = Regime { keys: five, values: five };
+        (Extent { slots: 1, context: LONG + 256, burst: BURST }, regime)
+    } else {
+        (Extent { slots: SLOTS, context: 17_408, burst: BURST }, Regime::F16)
+    };
+    let mut model = Loaded::of(cuda, &source, Precision::AsStored, extent, regime);
     model.ops.finish().unwrap_or_else(|e| panic!("{e}"));
     let (free, all) = model.ops.memory();
     println!(
@@ -174,6 +185,9 @@ fn main() {
     if args.get(3).is_some_and(|a| a == "decode") {
         [1, 8, 32].into_iter().for_each(|batch| decode(&mut model, batch, 0, 100));
         return;
+    }
+    if long {
+        return one_long_text(&mut model);
     }
     let rounds = if quick { 2 } else { 5 };
     for n in [512, 2048, 8192] {
@@ -187,25 +201,121 @@ fn main() {
     }
 }
 
+/// Tokens of a long text.
+const LONG: u32 = 131_072;
+
+/// One text of [`LONG`] tokens in codes of five bits: speed, finite logits, memory that stays.
+fn one_long_text(model: &mut Loaded<Cuda>) {
+    let (all, sliding) = model.cache.bytes(&model.ops);
+    println!("the cache takes {all} and {sliding} bytes");
+    let start = Instant::now();
+    let (before, _) = model.ops.memory();
+    read(model, &tokens(LONG as usize, 3));
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{LONG} tokens read in {seconds:.1} s: {:.0} tok/s", f64::from(LONG) / seconds);
+    let (middle, _) = model.ops.memory();
+    let mut times = Vec::new();
+    for i in 0..64 {
+        let start = Instant::now();
+        let next = [TokenId(100 + i)];
+        let batch = Batch::builder().chain(SlotId(0), LONG + i, &next, |_| Want::LOGITS);
+        let out = model.run(&batch.expect("one span").build());
+        assert!(out.logits[0].1.iter().all(|x| x.is_finite()), "logits of token {i}");
+        model.commit(SlotId(0), 1);
+        times.push(start.elapsed().as_secs_f64());
+    }
+    times.sort_by(f64::total_cmp);
+    let (after, _) = model.ops.memory();
+    println!(
+        "decode at {LONG}: {:.1} tok/s (median, logits read back); free memory {} MiB before, {} \
+         after the text, {} after the steps",
+        1.0 / times[times.len() / 2],
+        before >> 20,
+        middle >> 20,
+        after >> 20
+    );
+}
+
+/// Products of the shape by every way that may serve them.
+fn products(cuda: &Cuda) {
+    let made_up = |block: BlockType, stack: usize, rows: usize, cols: usize| {
+        let pattern = pattern(block);
+        let len = block.row_bytes(cols).expect("whole blocks") * rows * stack;
+        let bytes: Vec<u8> = pattern.iter().copied().cycle().take(len).collect();
+        let stored = Matrix { block, stack, rows, cols, bytes: bytes.into() };
+        cuda.matrix(stored).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let mut rng = Rng(3);
+    let mut act = |rows: usize, cols: usize| {
+        cuda.upload(&(0..rows * cols).map(|_| rng.signed()).collect::<Vec<_>>(), cols)
+    };
+    let time = |what: &str, run: &dyn Fn()| {
+        (0..3).for_each(|_| run());
+        cuda.start_profile();
+        (0..10).for_each(|_| run());
+        let timings = cuda.take_profile();
+        for t in timings.iter().take(3).filter(|t| t.milliseconds > 0.05) {
+            let each = 1e3 * t.milliseconds / t.launches as f32;
+            println!("  {what}: {each:.2} us x {} {}", t.launches / 10, t.kernel);
+        }
+    };
+    for (block, rows, cols) in [
+        (BlockType::Q4_K, 4096, 2816),
+        (BlockType::Q4_K, 2816, 4096),
+        (BlockType::Q5_0, 2816, 2112),
+        (BlockType::Q8_0, 2816, 2112),
+        (BlockType::Q6_K, 2048, 2816),
+    ] {
+        let w = made_up(block, 1, rows, cols);
+        for m in [512, 2048] {
+            let x = act(m, cols);
+            for method in [Method::Many(32), Method::Many(48), Method::Many(64)] {
+                let what = format!("{block} {rows}x{cols}, {m} rows, {method:?}");
+                time(&what, &|| drop(cuda.linear_by(method, &x, &w)));
+            }
+        }
+        for m in [1, 8, 16, 32, 64] {
+            let x = act(m, cols);
+            time(&format!("{block} {rows}x{cols}, {m} rows"), &|| drop(cuda.linear(&x, &w)));
+        }
+    }
+    let router = cuda.vector(&vec![1.0; 128]);
+    let up = made_up(BlockType::Q4_K, 128, 1408, 2816);
+    for block in [BlockType::Q8_0, BlockType::Q5_0] {
+        let down = made_up(block, 128, 2816, 704);
+        for m in [1, 8, 16, 32, 64, 512, 2048] {
+            let (x, logits) = (act(m, 2816), act(m, 128));
+            let run = || {
+                let routes = cuda.route(&logits, &router, 8);
+                drop(cuda.experts(&x, &routes, &up, &down));
+            };
+            time(&format!("experts, {block}, {m} rows"), &run);
+        }
+    }
+}
+
 fn tokens(n: usize, seed: u64) -> Vec<TokenId> {
     let mut rng = Rng(seed);
     (0..n).map(|_| TokenId(rng.below(200_000) as u32)).collect()
 }
 
 /// One step whose rows that want logits get the likeliest token, picked on the device: what comes
-/// back is four bytes a row.
-fn step(model: &mut Loaded<Cuda>, batch: &Batch) -> Vec<TokenId> {
+/// back is eight bytes a row. Also the seconds that it took to ask for everything.
+fn step(model: &mut Loaded<Cuda>, batch: &Batch) -> (Vec<TokenId>, f64) {
+    let start = Instant::now();
     let Loaded { ops, model, cache, .. } = model;
     let kv = cache.plan(ops, batch).unwrap_or_else(|e| panic!("{e}"));
     let step = Step { batch, kv, soft: &[] };
     let states = model.forward(ops, cache, &step, &mut NoHooks);
     let rows = batch.rows_where(|row| row.want.logits);
     let logits = Model::logits(model, ops, &ops.select(&states, &rows));
-    let picks = ops.greedy(&logits).unwrap_or_else(|e| panic!("{e}"));
+    let issued = start.elapsed().as_secs_f64();
+    let picks = ops.top(&logits, rows.len(), 1).unwrap_or_else(|e| panic!("{e}"));
+    let picks = picks.iter().map(|row| row[0].token).collect();
     for span in batch.spans() {
         cache.commit(ops, span.slot, &(0..span.len).collect::<Vec<_>>());
     }
-    picks
+    (picks, issued)
 }
 
 /// Reads `tokens` into the first slot, a burst at a time.
@@ -252,31 +362,38 @@ fn decode(model: &mut Loaded<Cuda>, batch: u32, depth: u32, steps: u32) {
         read(model, &tokens(depth as usize, 5));
     }
     let mut next: Vec<TokenId> = tokens(batch as usize, 9);
+    let mut issued = Vec::new();
     let mut once = |model: &mut Loaded<Cuda>, i: u32| {
         let mut rows = Batch::builder();
         for (slot, token) in (0..).map(SlotId).zip(&next) {
             let one = rows.chain(slot, depth + i, &[*token], |_| Want::LOGITS);
             rows = one.expect("slots are distinct");
         }
-        next = step(model, &rows.build());
+        let (picks, seconds) = step(model, &rows.build());
+        next = picks;
+        seconds
     };
-    (0..8).for_each(|i| once(model, i));
+    (0..8).for_each(|i| {
+        once(model, i);
+    });
     let mut times: Vec<f64> = (8..8 + steps)
         .map(|i| {
             let start = Instant::now();
-            once(model, i);
+            issued.push(once(model, i));
             start.elapsed().as_secs_f64()
         })
         .collect();
     times.sort_by(f64::total_cmp);
     let (mean, median) = (times.iter().sum::<f64>() / times.len() as f64, times[times.len() / 2]);
     println!(
-        "decode x{batch} at {depth}: {:.1} tok/s; steps of {:.3} ms (median {:.3}, {:.3} to {:.3})",
+        "decode x{batch} at {depth}: {:.1} tok/s; steps of {:.3} ms (median {:.3}, {:.3} to {:.3}), \
+         issued in {:.3}",
         f64::from(batch) / mean,
         1e3 * mean,
         1e3 * median,
         1e3 * times[0],
-        1e3 * times[times.len() - 1]
+        1e3 * times[times.len() - 1],
+        1e3 * issued.iter().sum::<f64>() / issued.len() as f64
     );
     if depth == 0 && matches!(batch, 1 | 8 | 32) {
         model.ops.start_profile();

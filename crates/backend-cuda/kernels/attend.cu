@@ -1,5 +1,5 @@
 // attend: one stretch of softmax(q . k) . v for up to 8 pairs of a row and a query head that share
-// a key-value head.
+// a key-value head; keys and values are floats.
 //
 // Grid (items, key-value heads * parts), blocks of 256. An item is `count` rows from `first` on
 // that see the same entries where they see any, and a stretch of 128 absolute positions; `per`
@@ -13,6 +13,17 @@
 
 constexpr int PAIRS = 8;
 
+// Eight numbers.
+struct Eight {
+    float v[8];
+};
+
+__device__ __forceinline__ Eight load_eight(const float *p) {
+    const float4 a = reinterpret_cast<const float4 *>(p)[0];
+    const float4 b = reinterpret_cast<const float4 *>(p)[1];
+    return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+}
+
 struct Item {
     u32 first, count, stretch, unused;
 };
@@ -23,7 +34,7 @@ __device__ __forceinline__ bool sees(const View &v, u32 pos) {
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    attend(const float *q, const Element *keys, const Element *values, const View *views,
+    attend(const float *q, const float *keys, const float *values, const View *views,
            const u32 *lineages, const Item *items, float *partials, float2 *marks, u32 heads,
            u32 query_heads, u32 width, u32 cells, u32 per) {
     begin();
@@ -62,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
         for (int p = 0; p < PAIRS; p++) score[p] = 0.0f;
         if (cell != HIDDEN) {
-            const Element *key = keys + (base + cell) * width;
+            const float *key = keys + (base + cell) * width;
             for (u32 c = l * 8; c < width; c += 64) {
                 const Eight k = load_eight(key + c);
 #pragma unroll

@@ -1,14 +1,14 @@
 // attend_plain: softmax(q . k) . v by its definition, for heads of any width.
 //
 // Grid (rows, query heads), blocks of 128: a thread is a position of a stretch, then a column.
-// Keys and values: [slot][head][cell][width] of Element. Shared memory: (width + 2 * 128) floats.
+// Keys and values: [slot][head][cell], stored as FORMAT says; rotated ones stay rotated. Shared memory: (width + 2 * 128) floats.
 // order: stretches of 128 absolute positions, merged ascending      bound: none
 // twin: reference kv
 #include "view.cuh"
 
 extern "C" __global__ void __launch_bounds__(128)
-    attend_plain(const float *q, const Element *keys, const Element *values, const View *views,
-                 const u32 *lineages, float *y, u32 heads, u32 width, u32 cells) {
+    attend_plain(const float *q, const u8 *keys, const u8 *values, const float *levels,
+                 const View *views, const u32 *lineages, float *y, u32 heads, u32 width, u32 cells) {
     begin();
     extern __shared__ float acc[];
     float *weights = acc + width, *scratch = weights + STRETCH;
@@ -24,9 +24,11 @@ extern "C" __global__ void __launch_bounds__(128)
         const u32 entry = entry_at(view, lineages, s * STRETCH + i);
         float score = __uint_as_float(0xff800000u);
         if (entry != HIDDEN) {
-            const Element *key = keys + (base + entry % cells) * width;
+            const u8 *key = keys + (base + entry % cells) * cell_bytes<KEYS>(width);
             score = 0.0f;
-            for (u32 c = 0; c < width; c++) score = __fmaf_rn(q[c], widen(key[c]), score);
+            for (u32 c = 0; c < width; c++) {
+                score = __fmaf_rn(q[c], number_of<KEYS>(key, levels, width, c), score);
+            }
         }
         scratch[i] = score;
         __syncthreads();
@@ -42,7 +44,8 @@ extern "C" __global__ void __launch_bounds__(128)
             for (u32 n = 0; n < STRETCH; n++) {
                 const u32 e = entry_at(view, lineages, s * STRETCH + n);
                 if (e == HIDDEN) continue;
-                a = __fmaf_rn(weights[n], widen(values[(base + e % cells) * width + c]), a);
+                const u8 *value = values + (base + e % cells) * cell_bytes<VALUES>(width);
+                a = __fmaf_rn(weights[n], number_of<VALUES>(value, levels, width, c), a);
             }
             acc[c] = a;
         }

@@ -1,11 +1,15 @@
 // attend_tensor: one stretch of softmax(q . k) . v on the tensor cores, for pairs of a row and a
-// query head that share a key-value head; keys and values are half floats.
+// query head that share a key-value head; keys and values are half floats or codes.
 //
 // Grid (items, key-value heads * parts), blocks of 256: 8 warps. An item is `count` rows from
 // `first` on that see the same entries where they see any, and a stretch of 128 absolute
 // positions; `per` query heads are taken at once; count * per <= 16 * TILES. Width a multiple of
-// 64, at most 512. Queries and weights are sums of two half floats each, which keeps 22 bits of
-// them. Shared memory: TILES * (64 * width + 16 * 128 * 8) bytes and 128 u32.
+// 64, at most 512. Queries, weights and what codes stand for are sums of two half floats each, which
+// keeps 22 bits of them; of their products, that of both lower parts is left out. Codes are scaled
+// afterwards: scores by the scale of the key's block; for values, weights take in the scale of the
+// position's block and are brought near one by a power of two of the pair's own, which the result
+// gives back. Shared memory: TILES * (64 * width + 16 * 128 * 4 * (1 + SETS)) bytes and 128 u32, SETS
+// being 1 for half floats and the value's blocks for codes.
 // order: scores: 16 columns at a time ascending, upper half floats, then lower; weights: a tree
 // over positions; values: 16 positions at a time ascending, upper, then lower. The instruction is
 // the same for one pair as for many, so a pair does not see its company; cells that none of an
@@ -54,11 +58,78 @@ __device__ __forceinline__ u32 weight_at(u32 pair, u32 n, u32 lower) {
            row / 8;
 }
 
+// Eight neighbours of a cell as half floats: upper parts and, of codes, lower parts.
+struct Eight {
+    uint4 upper, lower;
+};
+
+template <int CODE>
+__device__ __forceinline__ Eight load_eight(const u8 *cell, const u32 *table, u32 width, u32 c) {
+    Eight e;
+    e.lower = make_uint4(0, 0, 0, 0);
+    if (CODE == 1) {
+        e.upper = *reinterpret_cast<const uint4 *>(cell + 2 * c);
+        return e;
+    }
+    u32 code[8];
+    if (CODE == 5) {
+        const u32 *words = reinterpret_cast<const u32 *>(cell + c);
+        const u32 a = words[0], b = words[1];
+#pragma unroll
+        for (int i = 0; i < 8; i++) code[i] = ((i < 4 ? a : b) >> (8 * (i % 4))) & 255;
+    } else {
+        const u32 nibbles = *reinterpret_cast<const u32 *>(cell + c / 2);
+        const u32 fifth = CODE >= 3 ? cell[width / 2 + c / 8] : 0;
+        const u32 sixth = CODE >= 4 ? cell[width / 2 + width / 8 + c / 8] : 0;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            code[i] = (nibbles >> (4 * i)) & 15;
+            if (CODE >= 3) code[i] |= ((fifth >> i) & 1) << 4;
+            if (CODE >= 4) code[i] |= ((sixth >> i) & 1) << 5;
+        }
+    }
+    u32 upper[4], lower[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const u32 a = table[code[2 * i]], b = table[code[2 * i + 1]];
+        upper[i] = __byte_perm(a, b, 0x5410);
+        lower[i] = __byte_perm(a, b, 0x7632);
+    }
+    e.upper = make_uint4(upper[0], upper[1], upper[2], upper[3]);
+    e.lower = make_uint4(lower[0], lower[1], lower[2], lower[3]);
+    return e;
+}
+
+// What codes stand for, the upper half float below the lower.
+template <int CODE>
+__device__ __forceinline__ void load_table(u32 *table, const float *levels) {
+    if (CODE < 2) return;
+    for (u32 i = threadIdx.x; i < levels_of(CODE); i += 256) {
+        const float level = levels[first_level(CODE) + i];
+        const u16 upper = float_to_half(level), lower = float_to_half(level - half_to_float(upper));
+        table[i] = upper | (u32(lower) << 16);
+    }
+}
+
+// Most blocks of a head that have a scale each.
+constexpr int BLOCKS = 2;
+
+// A power of two that brings a number near one, and the one that brings it back.
+__device__ __forceinline__ float2 near_one(u32 magnitude) {
+    const int exponent = magnitude ? min(max(int(magnitude >> 23) - 127, -100), 100) : 0;
+    return make_float2(__uint_as_float(u32(127 - exponent) << 23),
+                       __uint_as_float(u32(127 + exponent) << 23));
+}
+
 template <int TILES>
-__device__ __forceinline__ void attend(const float *q, const u16 *keys, const u16 *values,
-                                       const View *views, const u32 *lineages, const Item *items,
-                                       float *partials, float2 *marks, u32 heads, u32 query_heads,
-                                       u32 width, u32 cells, u32 per) {
+__device__ __forceinline__ void attend(const float *q, const u8 *keys, const u8 *values,
+                                       const float *levels, const View *views, const u32 *lineages,
+                                       const Item *items, float *partials, float2 *marks, u32 heads,
+                                       u32 query_heads, u32 width, u32 cells, u32 per) {
+    __shared__ u32 key_table[KEYS < 2 ? 1 : levels_of(KEYS)];
+    __shared__ u32 value_table[VALUES < 2 ? 1 : levels_of(VALUES)];
+    __shared__ float key_scales[BLOCKS][STRETCH], value_scales[BLOCKS][STRETCH];
+    __shared__ float back[16 * TILES][BLOCKS];
     extern __shared__ uint4 shared[];
     __shared__ View rows[16 * TILES];
     __shared__ Sight sights[16 * TILES];
@@ -66,8 +137,12 @@ __device__ __forceinline__ void attend(const float *q, const u16 *keys, const u1
     u32 *queries = reinterpret_cast<u32 *>(shared);
     float *scores = reinterpret_cast<float *>(queries + TILES * 16 * width);
     u32 *weights = reinterpret_cast<u32 *>(scores + TILES * 16 * STRETCH);
-    u32 *cell_of = weights + TILES * 16 * STRETCH;
+    const u32 parts_of_head = (width + 255) / 256, sets = VALUES < 2 ? 1 : parts_of_head;
+    u32 *cell_of = weights + sets * TILES * 16 * STRETCH;
+    const u32 key_bytes = cell_bytes<KEYS>(width), value_bytes = cell_bytes<VALUES>(width);
     begin();
+    load_table<KEYS>(key_table, levels);
+    load_table<VALUES>(value_table, levels);
     const Item item = items[blockIdx.x];
     const u32 i = threadIdx.x, lane = i % 32, warp = i / 32, g = lane / 4, t = lane % 4;
     const u32 group = query_heads / heads, parts = (group + per - 1) / per;
@@ -85,6 +160,18 @@ __device__ __forceinline__ void attend(const float *q, const u16 *keys, const u1
             if (entry == HIDDEN) entry = entry_at(rows[r], lineages, start + i);
         }
         cell_of[i] = entry == HIDDEN ? HIDDEN : entry % cells;
+        for (u32 b = 0; b < parts_of_head; b++) {
+            const u64 cell = base + entry % cells;
+            const bool is_there = entry != HIDDEN;
+            if (KEYS >= 2) {
+                const float scale = scale_of<KEYS>(keys + cell * key_bytes, width, b);
+                key_scales[b][i] = is_there ? scale : 0.0f;
+            }
+            if (VALUES >= 2) {
+                const float scale = scale_of<VALUES>(values + cell * value_bytes, width, b);
+                value_scales[b][i] = is_there ? scale : 0.0f;
+            }
+        }
     }
     // Queries as fragments: thread 4g+t of a fragment takes columns 8t..8t+7 of each 32 from pairs
     // g and g + 8; two steps of 16 columns, upper and lower.
@@ -118,27 +205,52 @@ __device__ __forceinline__ void attend(const float *q, const u16 *keys, const u1
 #pragma unroll
         for (int m = 0; m < TILES * 8; m++) score[m / 8][m / 4 % 2][m % 4] = 0.0f;
         const u32 cell0 = cell_of[warp * 16 + g], cell1 = cell_of[warp * 16 + 8 + g];
-        const u16 *key0 = keys + (base + (cell0 == HIDDEN ? 0 : cell0)) * width + t * 8;
-        const u16 *key1 = keys + (base + (cell1 == HIDDEN ? 0 : cell1)) * width + t * 8;
+        const u8 *key0 = keys + (base + (cell0 == HIDDEN ? 0 : cell0)) * key_bytes;
+        const u8 *key1 = keys + (base + (cell1 == HIDDEN ? 0 : cell1)) * key_bytes;
         const uint4 *fragments = reinterpret_cast<const uint4 *>(queries);
         const bool any = __any_sync(~0u, cell0 != HIDDEN || cell1 != HIDDEN);
+        // Of codes, a block's sum, to be scaled.
+        float block[KEYS < 2 ? 1 : TILES][2][4];
+        for (u32 b = 0; b < (any ? parts_of_head : 0); b++) {
+            if (KEYS >= 2) {
+#pragma unroll
+                for (int m = 0; m < TILES * 8; m++) {
+                    block[KEYS < 2 ? 0 : m / 8][m / 4 % 2][m % 4] = 0.0f;
+                }
+            }
 #pragma unroll 4
-        for (u32 k = 0; k < (any ? width / 32 : 0); k++) {
-            const uint4 a = *reinterpret_cast<const uint4 *>(key0 + k * 32);
-            const uint4 b = *reinterpret_cast<const uint4 *>(key1 + k * 32);
+            for (u32 k = b * 8; k < min(b * 8 + 8, width / 32); k++) {
+                const Eight x = load_eight<KEYS>(key0, key_table, width, k * 32 + t * 8);
+                const Eight y = load_eight<KEYS>(key1, key_table, width, k * 32 + t * 8);
 #pragma unroll
-            for (int m = 0; m < TILES; m++) {
-                if (m >= tiles) continue;
-                const uint4 *f = fragments + (m * (width / 32) + k) * 4 * 32 + lane;
+                for (int m = 0; m < TILES; m++) {
+                    if (m >= tiles) continue;
+                    const uint4 *f = fragments + (m * (width / 32) + k) * 4 * 32 + lane;
+                    float (&sum)[2][4] = KEYS < 2 ? score[m] : block[KEYS < 2 ? 0 : m];
 #pragma unroll
-                for (int step = 0; step < 2; step++) {
-                    const uint4 upper = f[step * 64], lower = f[step * 64 + 32];
-                    const u32 a0 = step ? a.z : a.x, a1 = step ? a.w : a.y;
-                    const u32 b0 = step ? b.z : b.x, b1 = step ? b.w : b.y;
-                    mma(score[m][0], upper, a0, a1);
-                    mma(score[m][0], lower, a0, a1);
-                    mma(score[m][1], upper, b0, b1);
-                    mma(score[m][1], lower, b0, b1);
+                    for (int step = 0; step < 2; step++) {
+                        const uint4 upper = f[step * 64], lower = f[step * 64 + 32];
+                        const u32 a0 = step ? x.upper.z : x.upper.x, a1 = step ? x.upper.w : x.upper.y;
+                        const u32 b0 = step ? y.upper.z : y.upper.x, b1 = step ? y.upper.w : y.upper.y;
+                        mma(sum[0], upper, a0, a1);
+                        mma(sum[0], lower, a0, a1);
+                        mma(sum[1], upper, b0, b1);
+                        mma(sum[1], lower, b0, b1);
+                        if (KEYS >= 2) {
+                            mma(sum[0], upper, step ? x.lower.z : x.lower.x,
+                                step ? x.lower.w : x.lower.y);
+                            mma(sum[1], upper, step ? y.lower.z : y.lower.x,
+                                step ? y.lower.w : y.lower.y);
+                        }
+                    }
+                }
+            }
+            if (KEYS >= 2) {
+#pragma unroll
+                for (int m = 0; m < TILES * 8; m++) {
+                    const int of = KEYS < 2 ? 0 : m / 8, half = m / 4 % 2, e = m % 4;
+                    const float scale = key_scales[b][warp * 16 + half * 8 + 2 * t + e % 2];
+                    score[m / 8][half][e] = __fmaf_rn(block[of][half][e], scale, score[m / 8][half][e]);
                 }
             }
         }
@@ -189,11 +301,28 @@ __device__ __forceinline__ void attend(const float *q, const u16 *keys, const u1
         __syncwarp();
         // From here on the first score of a pair says whether it sees anything.
         if (lane == 0) scores[pair * STRETCH] = any ? 1.0f : 0.0f;
+        for (u32 b = 0; b < sets; b++) {
+            float scaled[4] = {v[0], v[1], v[2], v[3]};
+            if (VALUES >= 2) {
+                u32 most = 0;
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-            const Split s = split(v[2 * e], v[2 * e + 1]);
-            weights[weight_at(pair, lane * 4 + 2 * e, 0)] = s.upper;
-            weights[weight_at(pair, lane * 4 + 2 * e, 1)] = s.lower;
+                for (int e = 0; e < 4; e++) {
+                    // What a pair does not see must not reach it, not even as zero times NaN.
+                    scaled[e] = v[e] == 0.0f ? 0.0f : v[e] * value_scales[b][lane * 4 + e];
+                    most = max(most, __float_as_uint(scaled[e]) & 0x7fffffffu);
+                }
+                const float2 factors = near_one(__reduce_max_sync(~0u, most));
+#pragma unroll
+                for (int e = 0; e < 4; e++) scaled[e] = scaled[e] * factors.x;
+                if (lane == 0) back[pair][b] = factors.y;
+            }
+            u32 *set = weights + b * TILES * 16 * STRETCH;
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const Split s = split(scaled[2 * e], scaled[2 * e + 1]);
+                set[weight_at(pair, lane * 4 + 2 * e, 0)] = s.upper;
+                set[weight_at(pair, lane * 4 + 2 * e, 1)] = s.lower;
+            }
         }
     }
     __syncthreads();
@@ -204,18 +333,20 @@ __device__ __forceinline__ void attend(const float *q, const u16 *keys, const u1
     float acc[TILES][8][4];
 #pragma unroll
     for (int m = 0; m < TILES * 32; m++) acc[m / 32][m / 4 % 8][m % 4] = 0.0f;
-    const u32 from = warp / blocks;
+    const u32 from = warp / blocks, set = VALUES < 2 ? 0 : warp % blocks / 4;
     if (from >= tiles) return;
+    const u32 *own_weights = weights + set * TILES * 16 * STRETCH;
 #pragma unroll 2
     for (u32 k = 0; k < STRETCH / 16; k++) {
-        uint4 v[4];
+        Eight v[4];
         bool any = false;
 #pragma unroll
         for (int n = 0; n < 4; n++) {
             const u32 cell = cell_of[k * 16 + n / 2 * 8 + 2 * t + n % 2];
-            v[n] = make_uint4(0, 0, 0, 0);
+            v[n].upper = v[n].lower = make_uint4(0, 0, 0, 0);
             if (cell != HIDDEN) {
-                v[n] = *reinterpret_cast<const uint4 *>(values + (base + cell) * width + column);
+                v[n] = load_eight<VALUES>(values + (base + cell) * value_bytes, value_table, width,
+                                          column);
                 any = true;
             }
         }
@@ -225,16 +356,21 @@ __device__ __forceinline__ void attend(const float *q, const u16 *keys, const u1
         for (int m = 0; m < TILES; m++) {
             const u32 tile = from + m * every;
             if (tile >= tiles) continue;
-            const uint4 *f =
-                reinterpret_cast<const uint4 *>(weights) + (tile * (STRETCH / 16) + k) * 64 + lane;
+            const uint4 *f = reinterpret_cast<const uint4 *>(own_weights) +
+                             (tile * (STRETCH / 16) + k) * 64 + lane;
             const uint4 upper = f[0], lower = f[32];
 #pragma unroll
             for (int c = 0; c < 8; c++) {
                 const u32 pick = c % 2 ? 0x7632 : 0x5410;
-                const u32 b0 = __byte_perm(part(v[0], c / 2), part(v[1], c / 2), pick);
-                const u32 b1 = __byte_perm(part(v[2], c / 2), part(v[3], c / 2), pick);
+                const u32 b0 = __byte_perm(part(v[0].upper, c / 2), part(v[1].upper, c / 2), pick);
+                const u32 b1 = __byte_perm(part(v[2].upper, c / 2), part(v[3].upper, c / 2), pick);
                 mma(acc[m][c], upper, b0, b1);
                 mma(acc[m][c], lower, b0, b1);
+                if (VALUES >= 2) {
+                    mma(acc[m][c], upper,
+                        __byte_perm(part(v[0].lower, c / 2), part(v[1].lower, c / 2), pick),
+                        __byte_perm(part(v[2].lower, c / 2), part(v[3].lower, c / 2), pick));
+                }
             }
         }
     }
@@ -250,18 +386,21 @@ __device__ __forceinline__ void attend(const float *q, const u16 *keys, const u1
             float4 *out = reinterpret_cast<float4 *>(
                 partials + (at * query_heads + first_head + pair % taken) * width +
                 warp % blocks * 64 + 8 * (2 * t + e % 2));
-            out[0] = make_float4(acc[m][0][e], acc[m][1][e], acc[m][2][e], acc[m][3][e]);
-            out[1] = make_float4(acc[m][4][e], acc[m][5][e], acc[m][6][e], acc[m][7][e]);
+            const float by = VALUES < 2 ? 1.0f : back[pair][set];
+            out[0] = make_float4(acc[m][0][e] * by, acc[m][1][e] * by, acc[m][2][e] * by,
+                                 acc[m][3][e] * by);
+            out[1] = make_float4(acc[m][4][e] * by, acc[m][5][e] * by, acc[m][6][e] * by,
+                                 acc[m][7][e] * by);
         }
     }
 }
 
-#define ATTEND_KERNEL(TILES)                                                                       \
+#define ATTEND_KERNEL(TILES)                                                                      \
     extern "C" __global__ void __launch_bounds__(256) attend_tensor_##TILES(                      \
-        const float *q, const u16 *keys, const u16 *values, const View *views,                    \
+        const float *q, const u8 *keys, const u8 *values, const float *levels, const View *views, \
         const u32 *lineages, const Item *items, float *partials, float2 *marks, u32 heads,        \
         u32 query_heads, u32 width, u32 cells, u32 per) {                                         \
-        attend<TILES>(q, keys, values, views, lineages, items, partials, marks, heads,            \
+        attend<TILES>(q, keys, values, levels, views, lineages, items, partials, marks, heads,    \
                       query_heads, width, cells, per);                                            \
     }
 

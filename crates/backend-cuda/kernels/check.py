@@ -12,14 +12,18 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ARCHITECTURES = ["sm_80", "sm_89", "sm_90a", "sm_100"]
-FORMATS = {"quantised": range(8), "floats": range(8, 11), "stored": range(8, 10), "wide": [8],
-           "half": [9], "": [0]}
+# Pairs of codes, keys times six and values: see view.cuh.
+ROTATED = [6 * k + v for k in range(1, 6) for v in range(1, 6)]
+FORMATS = {"quantised": [*range(8), 11, 12], "packed": [*range(8), *range(12, 17)],
+           "floats": range(8, 11), "stored": [0, *ROTATED], "wide": [0, 7], "f32": [0],
+           "tensor": [pair for pair in ROTATED if pair % 6 > 1 or pair == 7], "codes": range(2, 6),
+           "": [0]}
 FAMILIES = {
-    "pack.cu": "quantised", "matmul_plain.cu": "quantised", "matmul_rows.cu": "quantised",
-    "matmul_few.cu": "quantised", "matmul_many.cu": "quantised", "embed.cu": "quantised",
-    "pack_floats.cu": "floats", "matmul_floats.cu": "floats", "embed_floats.cu": "floats",
-    "attend.cu": "wide", "attend_plain.cu": "stored", "kv_write.cu": "stored",
-    "attend_tensor.cu": "half",
+    "pack.cu": "packed", "matmul_plain.cu": "quantised", "matmul_rows.cu": "quantised",
+    "matmul_few.cu": "quantised", "matmul_many.cu": "quantised", "matmul_tiles.cu": "quantised",
+    "embed.cu": "quantised", "pack_floats.cu": "floats", "matmul_floats.cu": "floats",
+    "embed_floats.cu": "floats", "attend.cu": "f32", "attend_plain.cu": "stored",
+    "kv_write.cu": "wide", "kv_code.cu": "codes", "attend_tensor.cu": "tensor",
 }
 
 

@@ -16,6 +16,6 @@ extern "C" __global__ void embed(const u8 *table, const u32 *tokens, float *y, u
     const Factors f = factors_at(record, int(token % 32), b);
     const float code = float(code_at(record, int(token % 32), b, int(k % 32)));
     float v = f.d * float(f.scale[half]) * code;
-    if (HAS_MINS) v = v + f.m * float(f.min);
+    if (HAS_MINS) v = v + f.m * float(f.min[half]);
     y[n] = v * scale;
 }

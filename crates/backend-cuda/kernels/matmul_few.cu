@@ -1,8 +1,8 @@
 // matmul_few: y[r, n] = sum over k of x[r, k] * w[n, k] for up to 8*NT rows a tile, quantised w.
 //
-// Grid (groups of 32 outputs, tiles); a block's warps share out the segments. Row r of the output
+// Grid (groups of 32 outputs of all parts, tiles); a block's warps share out the segments. Row r of the output
 // reads row from[r] of the codes (r itself without `from`). Tiles of a list with no rows are left
-// out. Shared memory: per warp 4096 bytes and 8*NT * 336 of activations, then segments * 8*NT * 36
+// out. Shared memory: per warp ENDS_BYTES and 8*NT * 336 of activations, then segments * 8*NT * 36
 // floats.
 // order: the law; segments are added ascending      bound: weight bytes      twin: matmul_plain
 #include "tensor.cuh"
@@ -10,9 +10,8 @@
 constexpr int STRIDE = 36;  // of partial results: spreads a warp's writes over all banks
 
 template <int NT>
-__device__ __forceinline__ void few(const u8 *w, const uint4 *codes, const float2 *marks, float *y,
-                                    u32 rows, u32 height, u32 segments, const u32 *from,
-                                    const Tile *tiles) {
+__device__ __forceinline__ void few(const Part &p, const uint4 *codes, const float2 *marks, u32 rows,
+                                    u32 segments, const u32 *from, const Tile *tiles) {
     extern __shared__ uint4 shared[];
     constexpr int SIZE = NT * 8;
     admit_next();
@@ -21,9 +20,9 @@ __device__ __forceinline__ void few(const u8 *w, const uint4 *codes, const float
     if (tile.count == 0) return;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const int g = lane / 4, t = lane % 4;
-    constexpr int WARP_BYTES = 4096 + segment_bytes(SIZE);
-    u8 *own = reinterpret_cast<u8 *>(shared) + warp * WARP_BYTES, *rows_here = own + 4096;
-    float4 *ends = reinterpret_cast<float4 *>(own);
+    constexpr int WARP_BYTES = ENDS_BYTES + segment_bytes(SIZE);
+    u8 *own = reinterpret_cast<u8 *>(shared) + warp * WARP_BYTES, *rows_here = own + ENDS_BYTES;
+    float *ends = reinterpret_cast<float *>(own);
     float *partial = reinterpret_cast<float *>(reinterpret_cast<u8 *>(shared) + warps * WARP_BYTES);
     // Rows past the tile's end repeat its last one; their results are not written.
     const auto row_of = [&](u32 n) {
@@ -32,8 +31,8 @@ __device__ __forceinline__ void few(const u8 *w, const uint4 *codes, const float
     };
     bool waited = false;
     for (u32 j = warp; j < segments; j += warps) {
-        const u8 *record =
-            w + ((u64(tile.matrix) * gridDim.x + blockIdx.x) * segments + j) * RECORD_BYTES;
+        const u64 group = u64(tile.matrix) * groups_of(p.height) + p.group;
+        const u8 *record = p.w + (group * segments + j) * RECORD_BYTES;
         Fragment halves[2];
 #pragma unroll
         for (int H = 0; H < 2; H++) {
@@ -65,20 +64,21 @@ __device__ __forceinline__ void few(const u8 *w, const uint4 *codes, const float
     }
     __syncthreads();
     for (u32 i = threadIdx.x; i < tile.count * 32; i += blockDim.x) {
-        const u32 out = blockIdx.x * 32 + i % 32, r = i / 32;
-        if (out >= height) continue;
+        const u32 out = p.group * 32 + i % 32, r = i / 32;
+        if (out >= p.height) continue;
         float sum = 0.0f;
         for (u32 j = 0; j < segments; j++) sum = sum + partial[(j * SIZE + r) * STRIDE + i % 32];
-        y[u64(tile.first + r) * height + out] = sum;
+        p.y[u64(tile.first + r) * p.height + out] = sum;
     }
 }
 
 // Threads: a warp for each segment of the usual widths.
-#define FEW_KERNEL(NT, THREADS)                                                               \
+#define FEW_KERNEL(NT, THREADS)                                                                   \
     extern "C" __global__ void __launch_bounds__(THREADS) matmul_few_##NT(                        \
-        const u8 *w, const uint4 *codes, const float2 *marks, float *y, u32 rows, u32 height,     \
-        u32 segments, const u32 *from, const Tile *tiles) {                                       \
-        few<NT>(w, codes, marks, y, rows, height, segments, from, tiles);                         \
+        PARTS, const uint4 *codes, const float2 *marks, u32 rows, u32 segments, const u32 *from,  \
+        const Tile *tiles) {                                                                      \
+        const Part part = part_of(w0, w1, w2, y0, y1, y2, height0, height1, height2, 1);          \
+        few<NT>(part, codes, marks, rows, segments, from, tiles);                                 \
     }
 
 FEW_KERNEL(1, 352)

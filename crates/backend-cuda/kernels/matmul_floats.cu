@@ -6,6 +6,10 @@
 // row from[r] of x and matrix of[r] with lists (ROWS is 1 then). Shared memory: 256 * ROWS floats
 // per warp, then segments * ROWS * 32 floats. Products past a row's end are of zeros, which add
 // nothing.
+// matmul_floats_split_ROWS: for matrices of few outputs: a block is one warp and one segment, grid
+// (segments * groups, sets); whoever comes last of a group and set adds up, in order, what all left in
+// `partials` (segments * ROWS * 32 floats each). tickets: a zero for each group and set, zero again
+// afterwards.
 // order: one ascending fma chain per segment, segments added ascending      bound: weight bytes
 // twin: law::dot_floats
 #include "base.cuh"
@@ -28,6 +32,86 @@ __device__ __forceinline__ float4 widen(Four v) {
 }
 #endif
 
+// The rows of a set, from row `first` on, into shared memory: one segment.
+template <int ROWS>
+__device__ __forceinline__ void fetch_rows(float4 *own, const float *x, u32 first, u32 rows, u32 cols,
+                                           u32 j, u32 lane, const u32 *from) {
+    // Everything is under way before anything is put down.
+    float v[ROWS][8];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const u32 n = min(first + r, rows - 1);
+        const float *row = x + u64(from ? from[n] : n) * cols + j * 256 + lane;
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) {
+            v[r][k] = j * 256 + lane + k * 32 < cols ? row[k * 32] : 0.0f;
+        }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        float *to = reinterpret_cast<float *>(own + r * 64) + lane;
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) to[k * 32] = v[r][k];
+    }
+    __syncwarp();
+}
+
+// One segment of a lane's output for ROWS rows. Calls `ready` once, before the rows are read.
+template <int ROWS, class Ready>
+__device__ __forceinline__ void one_segment(float (&segment)[ROWS], const Four *w, const float4 *own,
+                                            u32 start, u32 count, Ready ready) {
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) segment[r] = 0.0f;
+    // Weights of a batch are under way together.
+    constexpr int BATCH = ROWS == 1 ? 32 : 16;
+    for (u32 i = 0; i < count; i += BATCH) {
+        Four batch[BATCH];
+#pragma unroll
+        for (int n = 0; n < BATCH; n++) batch[n] = w[u64(start + min(i + n, count - 1)) * 32];
+        if (i == 0) ready();
+#pragma unroll
+        for (int n = 0; n < BATCH; n++) {
+            if (i + n >= count) break;
+            const float4 v = widen(batch[n]);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                const float4 p = own[r * 64 + i + n];
+                segment[r] = __fmaf_rn(v.x, p.x, segment[r]);
+                segment[r] = __fmaf_rn(v.y, p.y, segment[r]);
+                segment[r] = __fmaf_rn(v.z, p.z, segment[r]);
+                segment[r] = __fmaf_rn(v.w, p.w, segment[r]);
+            }
+        }
+    }
+}
+
+// Adds up what the segments left and writes it, by `threads` threads.
+template <int ROWS>
+__device__ __forceinline__ void add_up(const float *partial, float *y, u32 group, u32 first, u32 rows,
+                                       u32 height, u32 segments, u32 threads) {
+#pragma unroll 4
+    for (u32 i = threadIdx.x; i < ROWS * 32; i += threads) {
+        const u32 out = group * 32 + i % 32, r = first + i / 32;
+        if (out >= height || r >= rows) continue;
+        float sum = 0.0f;
+        // What is added is under way together.
+        constexpr u32 BATCH = 12;
+        for (u32 j = 0; j < segments; j += BATCH) {
+            float terms[BATCH];
+#pragma unroll
+            for (u32 n = 0; n < BATCH; n++) {
+                terms[n] = partial[min(j + n, segments - 1) * ROWS * 32 + i];
+            }
+#pragma unroll
+            for (u32 n = 0; n < BATCH; n++) {
+                if (j + n < segments) sum = sum + terms[n];
+            }
+        }
+        y[u64(r) * height + out] = sum;
+    }
+}
+
 template <int ROWS>
 __device__ __forceinline__ void floats(const Four *w, const float *x, float *y, u32 rows, u32 height,
                                        u32 cols, const u32 *from, const u32 *of) {
@@ -40,59 +124,70 @@ __device__ __forceinline__ void floats(const Four *w, const float *x, float *y, 
     float4 *own = shared + warp * ROWS * 64;
     float *partial = reinterpret_cast<float *>(shared + warps * ROWS * 64);
     w += (matrix * gridDim.x + blockIdx.x) * fours * 32 + lane;
-    bool waited = false;
     for (u32 j = warp; j < segments; j += warps) {
         const u32 start = j * 64, count = min(64u, fours - start);
         float segment[ROWS];
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) segment[r] = 0.0f;
-        // Weights of a batch are under way together.
-        constexpr int BATCH = ROWS == 1 ? 32 : 16;
-        for (u32 i = 0; i < count; i += BATCH) {
-            Four batch[BATCH];
-#pragma unroll
-            for (int n = 0; n < BATCH; n++) {
-                batch[n] = w[u64(start + min(i + n, count - 1)) * 32];
-            }
-            if (!waited) wait_for_inputs();
-            waited = true;
-            if (i == 0) {
-                __syncwarp();
-#pragma unroll
-                for (int r = 0; r < ROWS; r++) {
-                    const u32 n = min(first + r, rows - 1);
-                    const float *row = x + u64(from ? from[n] : n) * cols + j * 256;
-                    float *to = reinterpret_cast<float *>(own + r * 64);
-#pragma unroll
-                    for (u32 k = lane; k < 256; k += 32) to[k] = j * 256 + k < cols ? row[k] : 0.0f;
-                }
-                __syncwarp();
-            }
-#pragma unroll
-            for (int n = 0; n < BATCH; n++) {
-                if (i + n >= count) break;
-                const float4 v = widen(batch[n]);
-#pragma unroll
-                for (int r = 0; r < ROWS; r++) {
-                    const float4 p = own[r * 64 + i + n];
-                    segment[r] = __fmaf_rn(v.x, p.x, segment[r]);
-                    segment[r] = __fmaf_rn(v.y, p.y, segment[r]);
-                    segment[r] = __fmaf_rn(v.z, p.z, segment[r]);
-                    segment[r] = __fmaf_rn(v.w, p.w, segment[r]);
-                }
-            }
-        }
+        one_segment<ROWS>(segment, w, own, start, count, [&] {
+            wait_for_inputs();
+            fetch_rows<ROWS>(own, x, first, rows, cols, j, lane, from);
+        });
 #pragma unroll
         for (int r = 0; r < ROWS; r++) partial[(j * ROWS + r) * 32 + lane] = segment[r];
     }
     __syncthreads();
-    for (u32 i = threadIdx.x; i < ROWS * 32; i += blockDim.x) {
-        const u32 out = blockIdx.x * 32 + i % 32, r = first + i / 32;
-        if (out >= height || r >= rows) continue;
-        float sum = 0.0f;
-        for (u32 j = 0; j < segments; j++) sum = sum + partial[j * ROWS * 32 + i];
-        y[u64(r) * height + out] = sum;
+    add_up<ROWS>(partial, y, blockIdx.x, first, rows, height, segments, blockDim.x);
+}
+
+__device__ __forceinline__ void copy_four(Four *to, const Four *from) {
+    const u32 at = u32(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(sizeof(Four))
+                 : "memory");
+}
+
+template <int ROWS>
+__device__ __forceinline__ void split(const Four *w, const float *x, float *y, float *partials,
+                                      u32 *tickets, u32 rows, u32 height, u32 cols) {
+    __shared__ float4 own[ROWS * 64];
+    __shared__ Four weights[64 * 32];
+    admit_next();
+    const u32 lane = threadIdx.x, segments = (cols + 255) / 256, fours = (cols + 3) / 4;
+    const u32 group = blockIdx.x / segments, j = blockIdx.x % segments, first = blockIdx.y * ROWS;
+    const u32 place = blockIdx.y * (gridDim.x / segments) + group;
+    const u32 start = j * 64, count = min(64u, fours - start);
+    float *partial = partials + u64(place) * segments * ROWS * 32;
+    w += (u64(group) * fours + start) * 32 + lane;
+    // A lone warp runs short loops: long ones would wait for their instructions.
+#pragma unroll 4
+    for (u32 i = 0; i < count; i++) copy_four(weights + i * 32 + lane, w + i * 32);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    wait_for_inputs();
+    fetch_rows<ROWS>(own, x, first, rows, cols, j, lane, nullptr);
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    float segment[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) segment[r] = 0.0f;
+#pragma unroll 2
+    for (u32 i = 0; i < count; i++) {
+        const float4 v = widen(weights[i * 32 + lane]);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            const float4 p = own[r * 64 + i];
+            segment[r] = __fmaf_rn(v.x, p.x, segment[r]);
+            segment[r] = __fmaf_rn(v.y, p.y, segment[r]);
+            segment[r] = __fmaf_rn(v.z, p.z, segment[r]);
+            segment[r] = __fmaf_rn(v.w, p.w, segment[r]);
+        }
     }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) partial[(j * ROWS + r) * 32 + lane] = segment[r];
+    __threadfence();
+    __syncwarp();
+    u32 before = 0;
+    if (lane == 0) before = atomicAdd(&tickets[place], 1);
+    if (__shfl_sync(~0u, before, 0) + 1 < segments) return;
+    __threadfence();
+    add_up<ROWS>(partial, y, group, first, rows, height, segments, 32);
+    if (lane == 0) tickets[place] = 0;
 }
 
 #define FLOATS_KERNEL(ROWS)                                                                       \
@@ -100,6 +195,11 @@ __device__ __forceinline__ void floats(const Four *w, const float *x, float *y, 
         const Four *w, const float *x, float *y, u32 rows, u32 height, u32 cols, const u32 *from, \
         const u32 *of) {                                                                          \
         floats<ROWS>(w, x, y, rows, height, cols, from, of);                                      \
+    }                                                                                             \
+    extern "C" __global__ void __launch_bounds__(32) matmul_floats_split_##ROWS(                  \
+        const Four *w, const float *x, float *y, float *partials, u32 *tickets, u32 rows,         \
+        u32 height, u32 cols) {                                                                   \
+        split<ROWS>(w, x, y, partials, tickets, rows, height, cols);                              \
     }
 
 FLOATS_KERNEL(1)

@@ -25,10 +25,9 @@ extern "C" __global__ void matmul_plain(const u8 *w, const u8 *codes, const floa
             const Factors f = factors_at(record, int(out % 32), b);
             int total = 0, mins = 0;
             for (int k = 0; k < 32; k++) {
-                const int t = (k & 15) / 4;
-                const int at = ((b / 2) * 4 + t) * 16 + (b % 2) * 8 + (k / 16) * 4 + k % 4;
+                const int at = b * 32 + k;
                 total += f.scale[k / 16] * code_at(record, int(out % 32), b, k) * int(a[at]);
-                mins += f.min * int(a[at]);
+                mins += f.min[k / 16] * int(a[at]);
             }
             float u = f.d * float(total);
             if (HAS_MINS) u = __fmaf_rn(f.m, float(mins), u);

@@ -1,8 +1,7 @@
 // quantise: the rounded form of activations, a warp per block of 32.
 //
-// codes: per row and segment of 256 inputs, 16 pieces of 16 bytes, piece h*4+t = word t (see
-// record.cuh) of block 2h, low and high, then of block 2h+1. marks: per row and block {scale, sum
-// of codes}. Blocks past a row's end are zero. Twin: law::quantise.
+// codes: per row and segment of 256 inputs, a byte for each, in order. marks: per row and block
+// {scale, sum of codes}. Blocks past a row's end are zero. Twin: law::quantise.
 #pragma once
 #include "base.cuh"
 
@@ -25,11 +24,7 @@ __device__ __forceinline__ void put_block(float v, float2 factors, u32 *codes, f
     u32 word = u32(code & 255) << (8 * (lane % 4));
     word |= __shfl_xor_sync(~0u, word, 1);
     word |= __shfl_xor_sync(~0u, word, 2);
-    if (lane % 4 == 0) {
-        const u32 b = block % 8, t = (lane % 16) / 4, high = lane / 16;
-        const u64 piece = (row * segments + block / 8) * 16 + (b / 2) * 4 + t;
-        codes[piece * 4 + (b % 2) * 2 + high] = word;
-    }
+    if (lane % 4 == 0) codes[(row * segments * 8 + block) * 8 + lane / 4] = word;
     if (lane == 0) marks[row * segments * 8 + block] = make_float2(factors.x, float(sum));
 }
 

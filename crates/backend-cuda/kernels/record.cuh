@@ -24,7 +24,10 @@
 //   Q4_K Q5_K: 16 bytes per output: half floats d and dmin; 8 scales and 8 minimums of 6 bits, the
 //     scales and four of the minimums in the low six bits of 12 bytes, the other four minimums in
 //     pairs of top bits.
-//   Q6_K: 16 signed scales per output; then one half float d per output.
+//   Q6_K: 16 signed scales per output; then one half float d per output. Q3_K is kept so too.
+//   Q2_K: 4 bits a code; 16 bytes per output, one for each 16 inputs, scale in the low half and
+//     minimum in the high one; then half floats d and dmin per output.
+//   WIDE: 8 bits a code; 8 floats d per output. IQ4_NL, IQ4_XS and MXFP4 are kept so.
 #pragma once
 #include "base.cuh"
 
@@ -36,8 +39,10 @@
 #define Q4_K 5
 #define Q5_K 6
 #define Q6_K 7
+#define WIDE 11
+#define Q2_K 12
 
-#if FORMAT == Q4_0 || FORMAT == Q4_1 || FORMAT == Q4_K
+#if FORMAT == Q4_0 || FORMAT == Q4_1 || FORMAT == Q4_K || FORMAT == Q2_K
 constexpr int BITS = 4, CODE_BYTES = 4096;
 #elif FORMAT == Q5_0 || FORMAT == Q5_1 || FORMAT == Q5_K
 constexpr int BITS = 5, CODE_BYTES = 5120;
@@ -47,16 +52,20 @@ constexpr int BITS = 6, CODE_BYTES = 6144;
 constexpr int BITS = 8, CODE_BYTES = 8192;
 #endif
 
-#if FORMAT == Q4_1 || FORMAT == Q5_1
+#if FORMAT == Q4_1 || FORMAT == Q5_1 || FORMAT == WIDE
 constexpr int FACTOR_BYTES = 1024;
 #elif FORMAT == Q6_K
 constexpr int FACTOR_BYTES = 576;
+#elif FORMAT == Q2_K
+constexpr int FACTOR_BYTES = 640;
 #else
 constexpr int FACTOR_BYTES = 512;
 #endif
 
-constexpr bool HAS_MINS = FORMAT == Q4_1 || FORMAT == Q5_1 || FORMAT == Q4_K || FORMAT == Q5_K;
-constexpr bool TWO_SCALES = FORMAT == Q6_K;
+constexpr bool TWO_MINS = FORMAT == Q2_K;
+constexpr bool HAS_MINS =
+    FORMAT == Q4_1 || FORMAT == Q5_1 || FORMAT == Q4_K || FORMAT == Q5_K || TWO_MINS;
+constexpr bool TWO_SCALES = FORMAT == Q6_K || FORMAT == Q2_K;
 constexpr bool SIGNED_CODES = FORMAT == Q4_0 || FORMAT == Q5_0 || FORMAT == Q6_K;
 constexpr int SHIFT = SIGNED_CODES ? 8 - BITS : 0;
 // Undoes SHIFT: exact, a power of two.
@@ -67,7 +76,7 @@ constexpr int PIECES = BITS == 8 ? 16 : 8;
 // The factors of one block of one output: w[k] = d * scale[half] * q[k] + m * min.
 struct Factors {
     float d, m;
-    int scale[2], min;
+    int scale[2], min[2];
 };
 
 __device__ __forceinline__ u16 half_at(const u8 *p) { return u16(p[0] | (p[1] << 8)); }
@@ -80,10 +89,16 @@ __device__ __forceinline__ void six_bit_words(const uint4 &s, u32 (&scale)[2], u
     min[1] = ((s.y >> 6) & 0x03030303u) | ((s.z >> 4) & 0x0c0c0c0cu) | ((s.w >> 2) & 0x30303030u);
 }
 
+// Two bytes of a scale and a minimum each, as the bytes of both scales, then both minimums.
+__device__ __forceinline__ u32 q2_bytes(u32 two) {
+    const u32 scales = two & 0x0f0fu, mins = (two >> 4) & 0x0f0fu;
+    return scales | (mins << 16);
+}
+
 // Reads the factors of block b of output `row` of a record.
 __device__ __forceinline__ Factors factors_at(const u8 *record, int row, int b) {
     const u8 *f = record + CODE_BYTES + row * 16;
-    Factors out = {0.0f, 0.0f, {1, 1}, 1};
+    Factors out = {0.0f, 0.0f, {1, 1}, {1, 1}};
 #if FORMAT == Q4_K || FORMAT == Q5_K
     const uint4 s = *reinterpret_cast<const uint4 *>(f);
     u32 scale[2], min[2];
@@ -91,11 +106,21 @@ __device__ __forceinline__ Factors factors_at(const u8 *record, int row, int b) 
     out.d = half_to_float(u16(s.x));
     out.m = -half_to_float(u16(s.x >> 16));
     out.scale[0] = out.scale[1] = int((scale[b >> 2] >> (8 * (b & 3))) & 255);
-    out.min = int((min[b >> 2] >> (8 * (b & 3))) & 255);
+    out.min[0] = out.min[1] = int((min[b >> 2] >> (8 * (b & 3))) & 255);
 #elif FORMAT == Q6_K
     out.d = half_to_float(*reinterpret_cast<const u16 *>(record + CODE_BYTES + 512 + row * 2));
     out.scale[0] = int(reinterpret_cast<const signed char *>(f)[2 * b]);
     out.scale[1] = int(reinterpret_cast<const signed char *>(f)[2 * b + 1]);
+#elif FORMAT == Q2_K
+    const u8 *both = record + CODE_BYTES + 512 + row * 4;
+    out.d = half_to_float(half_at(both));
+    out.m = -half_to_float(half_at(both + 2));
+    for (int h = 0; h < 2; h++) {
+        out.scale[h] = f[2 * b + h] & 15;
+        out.min[h] = f[2 * b + h] >> 4;
+    }
+#elif FORMAT == WIDE
+    out.d = reinterpret_cast<const float *>(record + CODE_BYTES + row * 32)[b];
 #else
     out.d = half_to_float(*reinterpret_cast<const u16 *>(f + 2 * b));
     if (HAS_MINS) out.m = half_to_float(*reinterpret_cast<const u16 *>(f + 512 + 2 * b));
@@ -158,29 +183,78 @@ __device__ __forceinline__ Word spread6(u32 v, u32 low, u32 high, int i) {
 #define MAGIC 12582912.0f
 
 // The factors of a block in the form that ends a block's sum with few operations.
-//   one scale:  d = d * scale / 2^SHIFT and m = m * min, both exact (17 bits at most);
-//               fl(d * I) = fma(d, MAGIC + I, base) with base = -d * MAGIC, exact as well
+//   one scale:  x = d * scale / 2^SHIFT and z = m * min, both exact (17 bits at most);
+//               fl(d * I) = fma(x, MAGIC + I, y) with y = -x * MAGIC, exact as well
+//   WIDE:       x = d, which times MAGIC may be too large: fl(d * I) = x * ((MAGIC + I) - MAGIC)
 //   two scales: x = d / 2^SHIFT, y and z the scales, w = -y * MAGIC
+//   two minimums as well: x = d, y = m, z the bytes of both scales and both minimums
 __device__ __forceinline__ float4 ending(const Factors &f) {
+    if (TWO_MINS) {
+        const u32 bytes =
+            f.scale[0] | (f.scale[1] << 8) | (f.min[0] << 16) | (u32(f.min[1]) << 24);
+        return make_float4(f.d, f.m, __uint_as_float(bytes), 0.0f);
+    }
     if (TWO_SCALES) {
         const float y = float(f.scale[0]);
         return make_float4(f.d * UNSHIFT, y, float(f.scale[1]), -y * MAGIC);
     }
+    if (FORMAT == WIDE) return make_float4(f.d, 0.0f, 0.0f, 0.0f);
     const float d = f.d * float(f.scale[0]) * UNSHIFT;
-    return make_float4(d, -d * MAGIC, f.m * float(f.min), 0.0f);
+    return make_float4(d, -d * MAGIC, f.m * float(f.min[0]), 0.0f);
 }
 
-// `segment` plus one block's term. `low` and `high` are the two halves' sums from MAGIC_BITS for
-// two scales; for one scale `low` is the whole block's. `x` is {scale, sum} of the activations.
-__device__ __forceinline__ float end_block(const float4 &e, int low, int high, float2 x,
-                                           float segment) {
+// Integers that belong to a block: sums of products from MAGIC_BITS, `low` and `high` of its two
+// halves, for one scale `low` of the whole block; and, for two minimums, sums of the activations of
+// its halves, from MAGIC_BITS too.
+struct Sums {
+    int low, high, ones_low, ones_high;
+};
+
+__device__ __forceinline__ float counted(int from_magic) { return __int_as_float(from_magic) - MAGIC; }
+
+// `segment` plus one block's term. `x` is {scale, sum} of the activations.
+__device__ __forceinline__ float end_block(const float4 &e, const Sums &i, float2 x, float segment) {
     float u;
-    if (TWO_SCALES) {
-        const float first = __fmaf_rn(e.y, __int_as_float(low), e.w);
-        u = e.x * __fmaf_rn(e.z, __int_as_float(high) - MAGIC, first);
+    if (TWO_MINS) {
+        const u32 bytes = __float_as_uint(e.z);
+        const float sum = __fmaf_rn(byte_to_float(bytes, 1), counted(i.high),
+                                    byte_to_float(bytes, 0) * counted(i.low));
+        const float mins = __fmaf_rn(byte_to_float(bytes, 3), counted(i.ones_high),
+                                     byte_to_float(bytes, 2) * counted(i.ones_low));
+        u = __fmaf_rn(e.y, mins, e.x * sum);
+    } else if (TWO_SCALES) {
+        const float first = __fmaf_rn(e.y, __int_as_float(i.low), e.w);
+        u = e.x * __fmaf_rn(e.z, counted(i.high), first);
+    } else if (FORMAT == WIDE) {
+        u = e.x * counted(i.low);
     } else {
-        u = __fmaf_rn(e.x, __int_as_float(low), e.y);
+        u = __fmaf_rn(e.x, __int_as_float(i.low), e.y);
         if (HAS_MINS) u = __fmaf_rn(e.z, x.y, u);
     }
     return __fmaf_rn(x.x, u, segment);
+}
+
+constexpr u32 ONES = 0x01010101u;  // four activations' factors in their plain sum
+
+// Up to three matrices of the same inputs, side by side: what their kernels take, and the one that
+// a block of `unit` groups belongs to, with the first group of its own.
+#define PARTS                                                                                      \
+    const u8 *w0, const u8 *w1, const u8 *w2, float *y0, float *y1, float *y2, u32 height0,        \
+        u32 height1, u32 height2
+
+struct Part {
+    const u8 *w;
+    float *y;
+    u32 height, group;
+};
+
+__device__ __forceinline__ u32 groups_of(u32 height) { return (height + 31) / 32; }
+
+__device__ __forceinline__ Part part_of(PARTS, u32 unit) {
+    const u32 first = (groups_of(height0) + unit - 1) / unit;
+    const u32 second = (groups_of(height1) + unit - 1) / unit;
+    const u32 block = blockIdx.x;
+    if (block < first) return {w0, y0, height0, block * unit};
+    if (block < first + second) return {w1, y1, height1, (block - first) * unit};
+    return {w2, y2, height2, (block - first - second) * unit};
 }

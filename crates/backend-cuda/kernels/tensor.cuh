@@ -86,19 +86,27 @@ struct LaneFactors {
 
 __device__ __forceinline__ LaneFactors lane_factors(const u8 *record, int lane) {
     LaneFactors f;
-    f.s = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + lane * 16);
     f.more = make_uint4(0, 0, 0, 0);
+#if FORMAT == WIDE
+    f.s = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + lane * 32);
+    f.more = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + lane * 32 + 16);
+#else
+    f.s = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + lane * 16);
+#endif
 #if FORMAT == Q6_K
     f.more.x = *reinterpret_cast<const u16 *>(record + CODE_BYTES + 512 + lane * 2);
+#elif FORMAT == Q2_K
+    f.more.x = *reinterpret_cast<const u32 *>(record + CODE_BYTES + 512 + lane * 4);
 #elif FORMAT == Q4_1 || FORMAT == Q5_1
     f.more = *reinterpret_cast<const uint4 *>(record + CODE_BYTES + 512 + lane * 16);
 #endif
     return f;
 }
 
-// Writes the endings of a record's 8 blocks, lane by lane: ends[b * 32 + output].
-__device__ __forceinline__ void write_ends(float4 *ends, const LaneFactors &own, int lane) {
-    const uint4 s = own.s;
+// Calls put(b, ending) for each of a record's 8 blocks.
+template <class Put>
+__device__ __forceinline__ void each_ending(const LaneFactors &own, Put put) {
+    const uint4 s = own.s, more = own.more;
 #if FORMAT == Q4_K || FORMAT == Q5_K
     u32 scale[2], min[2];
     six_bit_words(s, scale, min);
@@ -106,29 +114,63 @@ __device__ __forceinline__ void write_ends(float4 *ends, const LaneFactors &own,
 #pragma unroll
     for (int b = 0; b < 8; b++) {
         const float exact = d * byte_to_float(scale[b >> 2], b & 3);
-        ends[b * 32 + lane] =
-            make_float4(exact, -exact * MAGIC, m * byte_to_float(min[b >> 2], b & 3), 0.0f);
+        put(b, make_float4(exact, -exact * MAGIC, m * byte_to_float(min[b >> 2], b & 3), 0.0f));
     }
-#elif FORMAT == Q6_K
-    Factors f = {0.0f, 0.0f, {1, 1}, 1};
-    f.d = half_to_float(u16(own.more.x));
+#elif FORMAT == Q2_K
+    const float d = half_to_float(u16(more.x)), m = -half_to_float(u16(more.x >> 16));
 #pragma unroll
     for (int b = 0; b < 8; b++) {
         const u32 two = part(s, b >> 1) >> (16 * (b & 1));
-        f.scale[0] = int(two << 24) >> 24;
-        f.scale[1] = int(two << 16) >> 24;
-        ends[b * 32 + lane] = ending(f);
+        put(b, make_float4(d, m, __uint_as_float(q2_bytes(two)), 0.0f));
     }
 #else
-    const uint4 n = own.more;
-    Factors f = {0.0f, 0.0f, {1, 1}, 1};
+    Factors f = {0.0f, 0.0f, {1, 1}, {1, 1}};
 #pragma unroll
     for (int b = 0; b < 8; b++) {
-        f.d = half_to_float(u16(part(s, b >> 1) >> (16 * (b & 1))));
-        if (HAS_MINS) f.m = half_to_float(u16(part(n, b >> 1) >> (16 * (b & 1))));
-        ends[b * 32 + lane] = ending(f);
+        const u32 two = part(s, b >> 1) >> (16 * (b & 1));
+        if (FORMAT == Q6_K) {
+            f.d = half_to_float(u16(more.x));
+            f.scale[0] = int(two << 24) >> 24;
+            f.scale[1] = int(two << 16) >> 24;
+        } else if (FORMAT == WIDE) {
+            f.d = __uint_as_float(part(b < 4 ? s : more, b & 3));
+        } else {
+            f.d = half_to_float(u16(two));
+            if (HAS_MINS) f.m = half_to_float(u16(part(more, b >> 1) >> (16 * (b & 1))));
+        }
+        put(b, ending(f));
     }
 #endif
+}
+
+// Floats that are kept of a block's ending, and bytes of a record's endings.
+constexpr int END_FLOATS = TWO_SCALES ? 4 : HAS_MINS ? 2 : 1;
+constexpr int ENDS_BYTES = 256 * 4 * END_FLOATS;
+
+__device__ __forceinline__ void put_end(float *ends, int at, const float4 &e) {
+    if (END_FLOATS == 4) {
+        reinterpret_cast<float4 *>(ends)[at] = e;
+    } else if (END_FLOATS == 2) {
+        reinterpret_cast<float2 *>(ends)[at] = make_float2(e.x, e.z);
+    } else {
+        ends[at] = e.x;
+    }
+}
+
+__device__ __forceinline__ float4 end_at(const float *ends, int at) {
+    if (END_FLOATS == 4) return reinterpret_cast<const float4 *>(ends)[at];
+    float2 v = make_float2(0.0f, 0.0f);
+    if (END_FLOATS == 2) {
+        v = reinterpret_cast<const float2 *>(ends)[at];
+    } else {
+        v.x = ends[at];
+    }
+    return make_float4(v.x, FORMAT == WIDE ? 0.0f : -v.x * MAGIC, v.y, 0.0f);
+}
+
+// Writes the endings of a record's 8 blocks, lane by lane: number b * 32 + output.
+__device__ __forceinline__ void write_ends(float *ends, const LaneFactors &own, int lane) {
+    each_ending(own, [&](int b, const float4 &e) { put_end(ends, b * 32 + lane, e); });
 }
 
 // {scale, sum} of blocks 2h and 2h+1 of two rows.
@@ -147,6 +189,12 @@ __device__ __forceinline__ void end_pair(float (&segment)[2][NT][4], int nt, int
         const float2 x0 = bb ? make_float2(x.first.z, x.first.w) : make_float2(x.first.x, x.first.y);
         const float2 x1 =
             bb ? make_float2(x.second.z, x.second.w) : make_float2(x.second.x, x.second.y);
+        // Every row of the result is the sums of the activations.
+        int ones_low[4] = {0, 0, 0, 0}, ones_high[4] = {0, 0, 0, 0};
+        if (TWO_MINS) {
+            mma_16(ones_low, ONES, ONES, a_low, magic);
+            mma_16(ones_high, ONES, ONES, a_high, magic);
+        }
 #pragma unroll
         for (int mt = 0; mt < 2; mt++) {
             const Word &p = w[bb][2 * mt], &q = w[bb][2 * mt + 1];
@@ -160,8 +208,9 @@ __device__ __forceinline__ void end_pair(float (&segment)[2][NT][4], int nt, int
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 const float before = h == 0 && bb == 0 ? 0.0f : segment[mt][nt][e];
-                segment[mt][nt][e] = end_block(ends[bb][2 * mt + e / 2], low[e], high[e],
-                                               e % 2 ? x1 : x0, before);
+                const Sums sums = {low[e], high[e], ones_low[e], ones_high[e]};
+                segment[mt][nt][e] =
+                    end_block(ends[bb][2 * mt + e / 2], sums, e % 2 ? x1 : x0, before);
             }
         }
     }
@@ -177,14 +226,27 @@ __device__ __forceinline__ void copy_16(void *to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
 }
 
-// Copies segment j of SIZE rows of activations to shared memory, by `threads` threads.
+// Four registers from shared memory for tensor cores: lane l names 16 bytes; thread 4g+t gets word t
+// of what lanes g, g+8, g+16 and g+24 name.
+__device__ __forceinline__ uint4 load_matrices(const u8 *named) {
+    uint4 v;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(u32(__cvta_generic_to_shared(named)))
+                 : "memory");
+    return v;
+}
+
+// Copies segment j of SIZE rows of activations to shared memory, by `threads` threads: 16 pieces of 16
+// bytes a row, piece p of row n in place p ^ (n % 8), so that the same piece of eight rows lies in
+// different banks.
 template <int SIZE, class RowOf>
 __device__ __forceinline__ void fetch_rows(u8 *to, const uint4 *codes, const float2 *marks,
                                            u32 segments, u32 j, u32 thread, u32 threads,
                                            RowOf row_of) {
     for (u32 i = thread; i < SIZE * 16; i += threads) {
         const u32 n = i / 16, p = i % 16;
-        copy_16(to + n * 256 + (p ^ ((n & 1) << 2)) * 16,
+        copy_16(to + n * 256 + (p ^ (n & 7)) * 16,
                 codes + (u64(row_of(n)) * segments + j) * 16 + p);
     }
     for (u32 i = thread; i < SIZE * 4; i += threads) {
@@ -197,7 +259,7 @@ __device__ __forceinline__ void fetch_rows(u8 *to, const uint4 *codes, const flo
 // One segment for the first 8 * USED of SIZE rows in shared memory; the results of others are left
 // as they are. `fragment(H)` is half a record.
 template <int USED, int NT, class FragmentOf>
-__device__ __forceinline__ void multiply(float (&segment)[2][NT][4], const float4 *ends,
+__device__ __forceinline__ void multiply(float (&segment)[2][NT][4], const float *ends,
                                          const u8 *rows, int g, int t, FragmentOf fragment) {
     constexpr int SIZE = NT * 8;
     const Magic start = magic();
@@ -214,14 +276,15 @@ __device__ __forceinline__ void multiply(float (&segment)[2][NT][4], const float
 #pragma unroll
                 for (int r = 0; r < 4; r++) {
                     words[bb][r] = word_of(f, hh * 2 + bb, r);
-                    end[bb][r] = ends[(2 * h + bb) * 32 + r * 8 + g];
+                    end[bb][r] = end_at(ends, (2 * h + bb) * 32 + r * 8 + g);
                 }
             }
 #pragma unroll
             for (int nt = 0; nt < USED; nt++) {
-                const int n = nt * 8 + g;
-                const uint4 v = *reinterpret_cast<const uint4 *>(
-                    rows + n * 256 + ((h * 4 + t) ^ ((n & 1) << 2)) * 16);
+                // Low and high half of block 2h, then of block 2h+1.
+                const int lane = 4 * g + t, row = lane % 8;
+                const uint4 v =
+                    load_matrices(rows + (nt * 8 + row) * 256 + ((4 * h + lane / 8) ^ row) * 16);
                 const u8 *at = rows + SIZE * 256 + (nt * 8 + 2 * t) * MARK_STRIDE + h * 16;
                 const Marks x = {*reinterpret_cast<const float4 *>(at),
                                  *reinterpret_cast<const float4 *>(at + MARK_STRIDE)};

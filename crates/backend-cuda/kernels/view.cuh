@@ -1,6 +1,7 @@
 // view: what a row sees of its slot, and stored elements.
 #pragma once
 #include "math.cuh"
+#include "rotated.cuh"
 
 constexpr u32 STRETCH = 128;  // positions of one partial result
 constexpr u32 HIDDEN = ~0u;
@@ -20,32 +21,22 @@ __device__ __forceinline__ u32 entry_at(const View &v, const u32 *lineages, u32 
     return HIDDEN;
 }
 
-#if FORMAT == 8
-typedef float Element;
-__device__ __forceinline__ float widen(Element e) { return e; }
-#else
-typedef u16 Element;
-__device__ __forceinline__ float widen(Element e) { return half_to_float(e); }
-#endif
+// FORMAT says how both sides are stored: six times the CODE of the keys (see rotated.cuh), plus that
+// of the values.
+constexpr int KEYS = FORMAT / 6, VALUES = FORMAT % 6;
 
-// Eight stored elements as floats.
-struct Eight {
-    float v[8];
-};
-
-__device__ __forceinline__ Eight load_eight(const float *p) {
-    const float4 a = reinterpret_cast<const float4 *>(p)[0];
-    const float4 b = reinterpret_cast<const float4 *>(p)[1];
-    return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+// Bytes of a cell.
+template <int CODE>
+__device__ __forceinline__ u32 cell_bytes(u32 width) {
+    if (CODE < 2) return width * (CODE == 0 ? 4 : 2);
+    return width * bits_of(CODE) / 8 + (width + 255) / 256 * 4;
 }
 
-__device__ __forceinline__ Eight load_eight(const u16 *p) {
-    const uint4 a = *reinterpret_cast<const uint4 *>(p);
-    Eight e;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        e.v[2 * i] = half_to_float(u16(part(a, i)));
-        e.v[2 * i + 1] = half_to_float(u16(part(a, i) >> 16));
-    }
-    return e;
+// Number c of a cell.
+template <int CODE>
+__device__ __forceinline__ float number_of(const u8 *cell, const float *levels, u32 width, u32 c) {
+    if (CODE == 0) return reinterpret_cast<const float *>(cell)[c];
+    if (CODE == 1) return half_to_float(reinterpret_cast<const u16 *>(cell)[c]);
+    const float level = levels[first_level(CODE) + code_of<CODE>(cell, width, c)];
+    return level * scale_of<CODE>(cell, width, c / 256);
 }

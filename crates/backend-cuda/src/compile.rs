@@ -42,11 +42,13 @@ pub enum KernelError {
 }
 
 /// Headers that kernels include.
-const HEADERS: [(&CStr, &str); 6] = [
+const HEADERS: [(&CStr, &str); 8] = [
     (c"base.cuh", include_str!("../kernels/base.cuh")),
+    (c"lanes.cuh", include_str!("../kernels/lanes.cuh")),
     (c"math.cuh", include_str!("../kernels/math.cuh")),
     (c"quantise.cuh", include_str!("../kernels/quantise.cuh")),
     (c"record.cuh", include_str!("../kernels/record.cuh")),
+    (c"rotated.cuh", include_str!("../kernels/rotated.cuh")),
     (c"tensor.cuh", include_str!("../kernels/tensor.cuh")),
     (c"view.cuh", include_str!("../kernels/view.cuh")),
 ];

@@ -2,9 +2,12 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use lapidary_core::{Backend, DeviceError, Matrix, Rope, TokenId, Unsupported};
+use lapidary_core::{
+    Backend, Branch, Candidate, DeviceError, Heads, Join, Matrix, Rope, TokenId, Unsupported,
+    likeliest,
+};
 
 use crate::act::{Act, Codes};
 use crate::compile::{Compiler, Cubins, KernelError};
@@ -17,13 +20,16 @@ use crate::open::OpenError;
 use crate::pool::{Buffer, Pool};
 use crate::profile::{Profile, Timing};
 use crate::weight::{SEGMENT, Weight};
+use crate::{matmul, top};
 
 /// Widths up to this are normed by one warp, wider ones by a block.
 const NARROW: usize = 512;
 /// Widths up to this are normed with three numbers per thread; see kernels/norm.cu.
 const WIDE: usize = 3 * 1024;
-/// Parts of a row that `greedy` looks at side by side.
-const PARTS: usize = 32;
+/// Norms of a sum that kernels/join.cu makes along with it.
+const NEXT: usize = 3;
+/// Most places that one launch counts at.
+pub(crate) const TICKETS: usize = 4096;
 /// The widest norm.
 const WIDEST: usize = 12 * 1024;
 
@@ -34,6 +40,10 @@ pub struct Cuda {
     kernels: Kernels,
     index: usize,
     profile: Mutex<Option<Profile>>,
+    /// Zeros for kernels that count who is done; see kernels/matmul_floats.cu.
+    pub(crate) tickets: Buffer,
+    /// What codes of rotated caches stand for, once they are needed.
+    pub(crate) levels: OnceLock<Buffer>,
     /// Bit `i` says that some attention took up to `2^i` rows at once.
     items: AtomicU32,
 }
@@ -83,8 +93,13 @@ impl Cuda {
     pub fn open(index: usize, cubins: Cubins) -> Result<Self, OpenError> {
         let device = Arc::new(Device::open(index)?);
         let compiler = Compiler::new(device.capability, cubins).ok_or(OpenError::NoCompiler)?;
+        let pool = Pool::new(Arc::clone(&device));
+        let tickets = pool.get(4 * TICKETS);
+        tickets.zero();
         let cuda = Self {
-            pool: Pool::new(Arc::clone(&device)),
+            tickets,
+            levels: OnceLock::new(),
+            pool,
             device,
             kernels: Kernels::new(compiler),
             index,
@@ -96,8 +111,8 @@ impl Cuda {
             Kernel::Combine,
             Kernel::GeluMul,
             Kernel::Group,
+            Kernel::Join,
             Kernel::NormWide3,
-            Kernel::Greedy,
             Kernel::NormRope,
             Kernel::Quantise,
             Kernel::Rope,
@@ -105,6 +120,7 @@ impl Cuda {
             Kernel::Scale,
             Kernel::Select,
             Kernel::Softcap,
+            Kernel::TopLast,
             Kernel::Turn,
         ] {
             cuda.prepare(kernel, ANY)?;
@@ -234,27 +250,6 @@ impl Cuda {
     pub(crate) fn blank_codes(&self, rows: usize, cols: usize) -> Codes {
         let places = rows * cols.div_ceil(SEGMENT) * 8;
         Codes { codes: self.pool.get(places * 32), marks: self.pool.get(places * 8) }
-    }
-
-    /// The index of each row's largest number, the lowest among equals. Brings 256 bytes a row
-    /// to the host instead of a row.
-    ///
-    /// # Errors
-    /// The device failed at or before this point.
-    pub fn greedy(&self, x: &Act) -> Result<Vec<TokenId>, DeviceError> {
-        let parts = self.pool.get(8 * PARTS * x.rows());
-        let shape = Shape { grid: (PARTS as u32, x.rows() as u32), block: 256, shared: 0 };
-        let args = args![x.data, parts, x.cols() as u32];
-        // SAFETY: a block per part of a row, a place for each.
-        unsafe { self.launch(Kernel::Greedy, ANY, shape, &args) };
-        let words = parts.read(2 * PARTS * x.rows());
-        if let Some(reason) = self.device.fault() {
-            return Err(DeviceError(reason));
-        }
-        let key = |w: &[f32]| u64::from(w[1].to_bits()) << 32 | u64::from(w[0].to_bits());
-        let best = |row: &[f32]| row.chunks_exact(2).map(key).max().unwrap_or(0);
-        let rows = words.chunks_exact(2 * PARTS).map(best);
-        Ok(rows.map(|best| TokenId(!(best as u32))).collect())
     }
 
     /// `y[to[i]] = x[from[i]][first..first + cols]`.
@@ -504,5 +499,132 @@ impl Backend for Cuda {
         // SAFETY: one warp per head; angles for every row, `w` for every column of a head.
         unsafe { self.launch(Kernel::NormRope, ANY, Shape::each(x.len() / width * 32), &args) };
         out
+    }
+
+    fn top(&self, logits: &Act, rows: usize, k: usize) -> Result<Vec<Vec<Candidate>>, DeviceError> {
+        assert_eq!(logits.rows(), rows, "rows of logits");
+        if k <= top::MOST {
+            return self.pick(logits, k);
+        }
+        let flat = self.read(logits)?;
+        Ok(flat.chunks_exact(logits.cols()).map(|row| likeliest(row, k)).collect())
+    }
+
+    fn linear_many(&self, x: &Act, ws: &[&Weight]) -> Vec<Act> {
+        let alike = |a: &&Weight, b: &&Weight| a.format == b.format && !a.format.is_float();
+        let runs = ws.chunk_by(alike).flat_map(|run| run.chunks(matmul::PARTS));
+        runs.flat_map(|parts| self.side_by_side(x, parts)).collect()
+    }
+
+    fn norm_heads(&self, heads: &Heads<'_, Self>) -> [Act; 3] {
+        let &Heads { q, k, v, q_norm, k_norm, width, eps, angles } = heads;
+        let served = width.is_multiple_of(64) && width <= NARROW;
+        if !served || [q_norm.len, k_norm.len, 2 * angles.pairs] != [width; 3] {
+            let q = self.norm_rope(q, q_norm, eps, angles);
+            let k = self.norm_rope(k, k_norm, eps, angles);
+            return [q, k, self.unit_norm(v, width, eps)];
+        }
+        let shape = (k.rows(), k.cols());
+        assert_eq!((v.rows(), v.cols()), shape, "as many values as keys");
+        assert_eq!([q.rows(), angles.rows], [k.rows(); 2], "rows of queries, angles and keys");
+        assert!(q.cols().is_multiple_of(width) && k.cols().is_multiple_of(width), "whole heads");
+        let out = [q, k, v].map(|x| self.blank(x.rows(), x.cols()));
+        let cos = Arg::Address(angles.data.address() + (4 * k.rows() * angles.pairs) as u64);
+        let warps = (q.len() + 2 * k.len()) / width;
+        let [rows, qh, h, w] =
+            [k.rows(), q.cols() / width, k.cols() / width, width].map(|n| n as u32);
+        let args = args![
+            q.data,
+            k.data,
+            v.data,
+            q_norm.data,
+            k_norm.data,
+            angles.data,
+            cos,
+            out[0].data,
+            out[1].data,
+            out[2].data,
+            rows,
+            qh,
+            h,
+            w,
+            eps
+        ];
+        // SAFETY: one warp per head of all three; angles for every row, weights for every column.
+        unsafe { self.launch(Kernel::NormHeads, ANY, Shape::each(warps * 32), &args) };
+        out
+    }
+
+    fn join(&self, join: &Join<'_, Self>) -> (Act, Vec<Act>) {
+        let &Join { residual, ref branch, norm, scale, next, eps } = join;
+        let (rows, width) = (residual.rows(), residual.cols());
+        let (a, b) = match *branch {
+            Branch::One(x) => ((x, None), None),
+            Branch::Normed([(a, a_norm), (b, b_norm)]) => ((a, Some(a_norm)), Some((b, b_norm))),
+        };
+        let ((a, a_norm), (b, b_norm)) = (a, b.unzip());
+        let norms = [Some(norm), a_norm, b_norm].into_iter().flatten().chain(next.iter().copied());
+        let is_whole = norms.into_iter().all(|w| w.len == width);
+        let served = width > NARROW && width <= WIDE && width.is_multiple_of(32);
+        if !served || !is_whole || next.len() > NEXT {
+            return self.join_apart(join);
+        }
+        for x in [Some(a), b].into_iter().flatten() {
+            assert_eq!((x.rows(), x.cols()), (rows, width), "shapes of a sum");
+        }
+        assert!(
+            scale.is_none_or(|s| s.len == 1 || s.len == width),
+            "one factor, or one per column"
+        );
+        let y = self.blank(rows, width);
+        let normed: Vec<_> =
+            next.iter().map(|_| (self.blank(rows, width), self.blank_codes(rows, width))).collect();
+        let data = |v: Option<&Vector>| v.map_or(0, |v| v.data.address());
+        let none = Arg::Address(0);
+        let mut args = vec![
+            Arg::from(&a.data),
+            Arg::Address(data(a_norm)),
+            Arg::Address(b.map_or(0, |b| b.data.address())),
+            Arg::Address(data(b_norm)),
+            Arg::from(&residual.data),
+            Arg::from(&norm.data),
+            Arg::Address(data(scale)),
+            Arg::from(&y.data),
+        ];
+        for i in 0..NEXT {
+            args.extend(match (next.get(i), normed.get(i)) {
+                (Some(w), Some((x, codes))) => {
+                    args![w.data, x.data, codes.codes, codes.marks]
+                }
+                _ => [none; 4],
+            });
+        }
+        let per_column = u32::from(scale.is_some_and(|s| s.len > 1));
+        args.extend(args![per_column, width as u32, eps]);
+        let shape = Shape { grid: (rows as u32, 1), block: 1024, shared: 0 };
+        // SAFETY: a block per row; everything has the residual's shape, weights its width; codes
+        // have a place for every block of whole segments.
+        unsafe { self.launch(Kernel::Join, ANY, shape, &args) };
+        (y, normed.into_iter().map(|(x, codes)| x.rounded(Some(codes))).collect())
+    }
+}
+
+impl Cuda {
+    /// [`Backend::join`] by its definition, for widths that its kernel does not serve.
+    fn join_apart(&self, join: &Join<'_, Self>) -> (Act, Vec<Act>) {
+        let &Join { residual, ref branch, norm, scale, next, eps } = join;
+        let y = match *branch {
+            Branch::One(x) => self.add_norm(residual, x, norm, eps),
+            Branch::Normed([(a, a_norm), (b, b_norm)]) => {
+                let a = self.rms_norm(a, a_norm, eps);
+                self.add_norm(residual, &self.add_norm(&a, b, b_norm, eps), norm, eps)
+            }
+        };
+        let y = match scale {
+            Some(scale) => self.scale(y, scale),
+            None => y,
+        };
+        let next = next.iter().map(|w| self.rms_norm(&y, w, eps)).collect();
+        (y, next)
     }
 }

@@ -28,8 +28,6 @@ pub(crate) struct Device {
     pub(crate) capability: (u32, u32),
     /// Shared memory that one block may use, in bytes.
     pub(crate) shared_bytes: u32,
-    /// Shared memory that the blocks on one processor have together, in bytes.
-    pub(crate) shared_in_all: u32,
     /// Multiprocessors.
     pub(crate) processors: u32,
     fault: Mutex<Option<String>>,
@@ -162,7 +160,6 @@ impl Device {
             return Err(OpenError::OldDevice { name, found });
         }
         let shared_bytes = number(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
-        let shared_in_all = number(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?;
         let processors = number(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         // SAFETY: `handle` is a device; the context is released when the value is dropped.
         let context = unsafe { result::primary_ctx::retain(handle) };
@@ -177,7 +174,6 @@ impl Device {
             name,
             capability,
             shared_bytes,
-            shared_in_all,
             processors,
             fault: Mutex::new(None),
             queue: Mutex::default(),

@@ -6,7 +6,7 @@ use crate::compile::{Compiler, KernelError, Source};
 use crate::device::{Device, Function};
 
 /// The number of values that `FORMAT` takes in kernels.
-pub(crate) const FORMATS: usize = 11;
+pub(crate) const FORMATS: usize = 36;
 /// The `FORMAT` of kernels that do not depend on one.
 pub(crate) const ANY: u32 = 0;
 
@@ -39,30 +39,37 @@ kernels! {
     "embed.cu": Embed = "embed";
     "embed_floats.cu": EmbedFloats = "embed_floats";
     "gelu_mul.cu": GeluMul = "gelu_mul";
-    "greedy.cu": Greedy = "greedy";
     "group.cu": Group = "group";
+    "join.cu": Join = "join";
+    "kv_code.cu": KvCode = "kv_code";
     "kv_copy.cu": KvCopy = "kv_copy";
     "kv_write.cu": KvWrite = "kv_write";
     "matmul_few.cu":
         Few1 = "matmul_few_1", Few2 = "matmul_few_2", Few4 = "matmul_few_4";
-    "matmul_floats.cu": Floats1 = "matmul_floats_1", Floats8 = "matmul_floats_8";
-    "matmul_many.cu": Many4 = "matmul_many_4", Many8 = "matmul_many_8";
+    "matmul_floats.cu":
+        Floats1 = "matmul_floats_1", FloatsSplit1 = "matmul_floats_split_1",
+        Floats8 = "matmul_floats_8", FloatsSplit8 = "matmul_floats_split_8";
+    "matmul_many.cu":
+        Many4 = "matmul_many_4", Many6 = "matmul_many_6", Many8 = "matmul_many_8";
     "matmul_plain.cu": Plain = "matmul_plain";
     "matmul_rows.cu":
         Rows1 = "matmul_rows_1", Rows2 = "matmul_rows_2", Rows3 = "matmul_rows_3",
         Rows4 = "matmul_rows_4";
+    "matmul_tiles.cu": Tiles = "matmul_tiles";
     "norm.cu":
         NormNarrow = "norm_narrow", NormWide3 = "norm_wide_3",
         NormWide12 = "norm_wide_12";
-    "norm_rope.cu": NormRope = "norm_rope";
+    "norm_rope.cu": NormRope = "norm_rope", NormHeads = "norm_heads";
     "pack.cu": Pack = "pack";
     "pack_floats.cu": PackFloats = "pack_floats";
     "quantise.cu": Quantise = "quantise";
     "rope.cu": Rope = "rope";
+    "rotate.cu": Rotate = "rotate";
     "route.cu": Route = "route";
     "scale.cu": Scale = "scale";
     "select.cu": Select = "select";
     "softcap.cu": Softcap = "softcap";
+    "top.cu": TopFirst = "top_first", TopNext = "top_next", TopLast = "top_last";
     "turn.cu": Turn = "turn";
 }
 

@@ -1,8 +1,12 @@
 //! Keys and values on the device: per slot and head, a row of cells.
 
 use std::cell::OnceCell;
+use std::ops::Range;
 
-use lapidary_core::{Code, KvKernels, KvLayerSpec, LayerPlan, Regime, SlotId, Unsupported, View};
+use lapidary_core::{
+    Code, KvKernels, KvLayerSpec, LayerPlan, ROTATED_BLOCK, Regime, SlotId, Unsupported, View,
+    levels,
+};
 
 use crate::act::Act;
 use crate::cuda::{Cuda, args};
@@ -24,32 +28,94 @@ const PLAIN_THREADS: u32 = 128;
 pub struct Store {
     spec: KvLayerSpec,
     cells: usize,
-    element: Element,
-    keys: Buffer,
-    values: Buffer,
+    keys: Side,
+    values: Side,
 }
 
-/// How numbers are stored; the values are those of `FORMAT` in the kernels.
+/// Keys or values: for each slot, head and cell, a head's worth of numbers.
+struct Side {
+    form: Form,
+    /// Bytes of a cell.
+    size: usize,
+    data: Buffer,
+}
+
+/// How the numbers of a side are stored; the values are those of CODE in kernels/rotated.cuh.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Element {
-    F32 = 8,
-    F16 = 9,
+enum Form {
+    F32 = 0,
+    F16 = 1,
+    Four = 2,
+    Five = 3,
+    Six = 4,
+    Eight = 5,
 }
 
-impl Element {
-    fn of(regime: Regime) -> Result<Self, Unsupported> {
-        match (regime.keys, regime.values) {
-            (Code::F32, Code::F32) => Ok(Self::F32),
-            (Code::F16, Code::F16) => Ok(Self::F16),
-            _ => Err(Unsupported(format!("CUDA has no {regime} cache; use f16 or f32"))),
+impl Form {
+    fn of(code: Code, width: usize) -> Result<Self, Unsupported> {
+        let form = match code {
+            Code::F32 => Self::F32,
+            Code::F16 => Self::F16,
+            Code::Rotated(4) => Self::Four,
+            Code::Rotated(5) => Self::Five,
+            Code::Rotated(6) => Self::Six,
+            Code::Rotated(8) => Self::Eight,
+            Code::Rotated(bits) => {
+                let message = format!("codes of {bits} bits do not exist; choose 4, 5, 6 or 8");
+                return Err(Unsupported(message));
+            }
+        };
+        if form.is_rotated() {
+            block_width(width)?;
         }
+        Ok(form)
     }
 
-    fn bytes(self) -> u32 {
+    fn is_rotated(self) -> bool {
+        !matches!(self, Self::F32 | Self::F16)
+    }
+
+    /// Bytes of a cell.
+    fn bytes(self, width: usize) -> usize {
+        let codes = |bits: usize| width * bits / 8 + width.div_ceil(ROTATED_BLOCK) * 4;
         match self {
-            Self::F32 => 4,
-            Self::F16 => 2,
+            Self::F32 => width * 4,
+            Self::F16 => width * 2,
+            Self::Four => codes(4),
+            Self::Five => codes(5),
+            Self::Six => codes(6),
+            Self::Eight => codes(8),
         }
+    }
+}
+
+/// Width of the blocks that rotated heads of this width are cut into.
+fn block_width(width: usize) -> Result<usize, Unsupported> {
+    const NARROWEST: usize = 32;
+    let block = width.min(ROTATED_BLOCK);
+    if block >= NARROWEST && block.is_power_of_two() && width.is_multiple_of(block) {
+        return Ok(block);
+    }
+    Err(Unsupported(format!(
+        "heads of width {width} cannot be rotated: that takes multiples of {ROTATED_BLOCK}, or \
+         128, 64 or 32; use f16"
+    )))
+}
+
+impl Store {
+    /// The `FORMAT` of kernels that read both sides; see kernels/view.cuh.
+    fn pair(&self) -> u32 {
+        6 * self.keys.form as u32 + self.values.form as u32
+    }
+
+    fn is_floats(&self) -> bool {
+        self.keys.form == Form::F32 && self.values.form == Form::F32
+    }
+
+    /// Columns that are rotated together, and one over their root.
+    fn rotation(&self) -> (u32, f32) {
+        let block = self.spec.width.min(ROTATED_BLOCK);
+        (block as u32, 1.0 / (block as f32).sqrt())
     }
 }
 
@@ -58,8 +124,6 @@ pub struct Plan {
     views: Vec<View>,
     /// The longest run of neighbouring rows of one chain.
     longest: usize,
-    /// Partial results in all.
-    partials: usize,
     lists: Lists,
     /// Work for blocks that attend up to `2^i` rows at once: with the other lists for those that
     /// earlier plans needed, else made when first needed. A list of its own that goes out between
@@ -67,11 +131,22 @@ pub struct Plan {
     items: [OnceCell<Items>; EXPONENTS],
 }
 
-/// `{first row, rows, stretch, 0}` for each block, and how many there are.
+/// `{first row, rows, stretch, 0}` for each block.
 struct Items {
     place: Place,
-    count: usize,
+    pieces: Vec<Piece>,
 }
+
+/// Neighbouring rows whose partial results are in memory together.
+struct Piece {
+    items: Range<usize>,
+    rows: Range<usize>,
+    /// Their partial results, among those of all rows.
+    partials: Range<usize>,
+}
+
+/// Partial results after which a piece ends: long texts have more of them than fit into memory.
+const PIECE: usize = 8192;
 
 enum Place {
     /// Bytes from the start of the plan's lists.
@@ -143,43 +218,57 @@ impl Plan {
             // Items are read sixteen bytes at a time.
             words.resize(words.len().next_multiple_of(4), 0);
             let place = Place::Lists(4 * words.len() as u64);
-            let list = items_of(&plan.views, exponent);
-            let count = list.len() / 4;
+            let (list, pieces) = items_of(&plan.views, exponent);
             words.extend(list);
-            cell.get_or_init(|| Items { place, count });
+            cell.get_or_init(|| Items { place, pieces });
         }
         let longest = plan.views.chunk_by(chain).map(<[View]>::len).max().unwrap_or(0);
         let buffer = cuda.list(&words);
         let lists = Lists { buffer, writes, lineages: lineages_at, counts: counts_at };
-        Self { views: plan.views, longest, partials: partials as usize, lists, items }
+        Self { views: plan.views, longest, lists, items }
     }
 
-    /// Where the items for blocks of up to `2^exponent` rows are, and how many there are.
-    fn items(&self, cuda: &Cuda, exponent: usize) -> (Arg, usize) {
+    /// Where the items for blocks of up to `2^exponent` rows are, and their pieces.
+    fn items(&self, cuda: &Cuda, exponent: usize) -> (u64, &[Piece]) {
         let items = self.items[exponent].get_or_init(|| {
-            let list = items_of(&self.views, exponent);
-            Items { place: Place::Own(cuda.list(&list)), count: list.len() / 4 }
+            let (list, pieces) = items_of(&self.views, exponent);
+            Items { place: Place::Own(cuda.list(&list)), pieces }
         });
         let place = match &items.place {
-            Place::Lists(offset) => self.lists.at(*offset),
-            Place::Own(buffer) => Arg::from(buffer),
+            Place::Lists(offset) => self.lists.buffer.address() + offset,
+            Place::Own(buffer) => buffer.address(),
         };
-        (place, items.count)
+        (place, &items.pieces)
     }
 }
 
-fn items_of(views: &[View], exponent: usize) -> Vec<u32> {
-    let (mut words, mut first) = (Vec::new(), 0);
+fn items_of(views: &[View], exponent: usize) -> (Vec<u32>, Vec<Piece>) {
+    let (mut words, mut first, mut partials) = (Vec::new(), 0, 0);
+    let mut pieces: Vec<Piece> = Vec::new();
     for run in views.chunk_by(chain) {
         for rows in run.chunks(1 << exponent) {
             let ranges = rows.iter().map(stretches);
             let start = ranges.clone().map(|(start, _)| start).min().unwrap_or(0);
-            let end = ranges.map(|(start, count)| start + count).max().unwrap_or(0);
-            words.extend((start..end).flat_map(|stretch| [first, rows.len() as u32, stretch, 0]));
-            first += rows.len() as u32;
+            let end = ranges.clone().map(|(start, count)| start + count).max().unwrap_or(0);
+            if pieces.last().is_none_or(|piece| piece.partials.len() >= PIECE) {
+                let item = words.len() / 4;
+                pieces.push(Piece {
+                    items: item..item,
+                    rows: first..first,
+                    partials: partials..partials,
+                });
+            }
+            words.extend(
+                (start..end).flat_map(|stretch| [first as u32, rows.len() as u32, stretch, 0]),
+            );
+            first += rows.len();
+            partials += ranges.map(|(_, count)| count as usize).sum::<usize>();
+            let piece = pieces.last_mut().expect("there is a piece for every row");
+            (piece.items.end, piece.rows.end, piece.partials.end) =
+                (words.len() / 4, first, partials);
         }
     }
-    words
+    (words, pieces)
 }
 
 impl KvKernels for Cuda {
@@ -192,24 +281,16 @@ impl KvKernels for Cuda {
         slots: usize,
         cells: usize,
     ) -> Result<Store, Unsupported> {
-        let element = Element::of(regime)?;
-        let attend = match element {
-            Element::F32 => Kernel::Attend,
-            Element::F16 => Kernel::AttendTensor1,
-        };
-        let format = element as u32;
-        for (kernel, format) in [
-            (Kernel::KvCopy, ANY),
-            (Kernel::AttendMerge, ANY),
-            (Kernel::KvWrite, format),
-            (Kernel::AttendPlain, format),
-            (attend, format),
-        ] {
-            self.prepare(kernel, format).map_err(|e| Unsupported(e.to_string()))?;
+        let (keys, values) =
+            (Form::of(regime.keys, spec.width)?, Form::of(regime.values, spec.width)?);
+        if (keys == Form::F32) != (values == Form::F32) {
+            let message = format!("CUDA has no {regime} cache; f32 is for both sides or for none");
+            return Err(Unsupported(message));
         }
-        let bytes = slots * spec.heads * cells * spec.width * element.bytes() as usize;
-        let side = || {
-            let buffer = self.pool.try_get(bytes).ok_or_else(|| {
+        let side = |form: Form| {
+            let size = form.bytes(spec.width);
+            let bytes = slots * spec.heads * cells * size;
+            let data = self.pool.try_get(bytes).ok_or_else(|| {
                 let free = self.memory().0 >> 20;
                 Unsupported(format!(
                     "a cache of {} MiB does not fit into {free} MiB; use fewer slots or a shorter \
@@ -217,14 +298,18 @@ impl KvKernels for Cuda {
                     (2 * bytes) >> 20
                 ))
             })?;
-            buffer.zero();
-            Ok(buffer)
+            data.zero();
+            Ok(Side { form, size, data })
         };
-        Ok(Store { spec, cells, element, keys: side()?, values: side()? })
+        let store = Store { spec, cells, keys: side(keys)?, values: side(values)? };
+        for (kernel, format) in kernels_of(&store) {
+            self.prepare(kernel, format).map_err(|e| Unsupported(e.to_string()))?;
+        }
+        Ok(store)
     }
 
     fn store_bytes(&self, store: &Store) -> usize {
-        store.keys.bytes() + store.values.bytes()
+        store.keys.data.bytes() + store.values.data.bytes()
     }
 
     fn upload_plan(&self, plan: LayerPlan) -> Plan {
@@ -236,14 +321,25 @@ impl KvKernels for Cuda {
         for x in [k, v] {
             assert_eq!((x.rows(), x.cols()), (plan.views.len(), heads * width), "rows to store");
         }
-        let [rows, heads, width, count] = [k.rows(), heads, width, store.cells].map(|n| n as u32);
-        let writes = plan.lists.at(plan.lists.writes);
-        let args =
-            args![k.data, v.data, store.keys, store.values, writes, rows, heads, width, count];
-        let shape = Shape::each(k.len());
-        // SAFETY: one thread per number; entries are taken modulo the cells, and the cache names
-        // no slot that was not reserved.
-        unsafe { self.launch(Kernel::KvWrite, store.element as u32, shape, &args) };
+        let plain = |side: &Side| (!side.form.is_rotated()).then_some(side.data.address());
+        let (keys, values) = (plain(&store.keys), plain(&store.values));
+        if let Some(form) = [&store.keys, &store.values].into_iter().find(|s| !s.form.is_rotated())
+        {
+            let [rows, h, w, count] = [k.rows(), heads, width, store.cells].map(|n| n as u32);
+            let writes = plan.lists.at(plan.lists.writes);
+            let (keys, values) =
+                (Arg::Address(keys.unwrap_or(0)), Arg::Address(values.unwrap_or(0)));
+            let args = args![k.data, v.data, keys, values, writes, rows, h, w, count];
+            let shape = Shape::each(k.len());
+            // SAFETY: one thread per number; entries are taken modulo the cells, and the cache
+            // names no slot that was not reserved.
+            unsafe { self.launch(Kernel::KvWrite, 7 * form.form as u32, shape, &args) };
+        }
+        for (side, x) in [(&store.keys, k), (&store.values, v)] {
+            if side.form.is_rotated() {
+                self.write_codes(store, side, plan, x);
+            }
+        }
     }
 
     fn attend(&self, store: &Store, plan: &Plan, q: &Act) -> Act {
@@ -257,20 +353,25 @@ impl KvKernels for Cuda {
         if !width.is_multiple_of(64) || width > 512 {
             return self.attend_plain(store, plan, q);
         }
-        let work = match store.element {
-            Element::F32 => Pieces::plain(q.cols() / width / heads),
-            Element::F16 => Pieces::tensor(self, store, plan, q.cols() / width / heads),
-        };
-        attend(self, store, plan, q, &work)
+        let group = q.cols() / width / heads;
+        if store.is_floats() {
+            return attend(self, store, plan, q, &Pieces::plain(group, width));
+        }
+        let work = Pieces::tensor(self, store, plan, group);
+        if store.keys.form.is_rotated() {
+            let turned = self.rotate(store, q, Way::There);
+            attend(self, store, plan, &turned, &work)
+        } else {
+            attend(self, store, plan, q, &work)
+        }
     }
 
     fn copy(&self, store: &mut Store, slot: SlotId, from: u32, to: u32) {
-        let KvLayerSpec { heads, width, .. } = store.spec;
-        let bytes = width as u32 * store.element.bytes();
-        assert!(bytes.is_multiple_of(4), "cells of {bytes} bytes");
-        let (heads, words, count) = (heads as u32, bytes / 4, store.cells as u32);
-        for cells in [&store.keys, &store.values] {
-            let args = args![cells, slot.0, from, to, heads, words, count];
+        let (heads, count) = (store.spec.heads as u32, store.cells as u32);
+        for side in [&store.keys, &store.values] {
+            assert!(side.size.is_multiple_of(4), "cells of {} bytes", side.size);
+            let words = side.size as u32 / 4;
+            let args = args![side.data, slot.0, from, to, heads, words, count];
             let shape = Shape::each((heads * words) as usize);
             // SAFETY: entries are taken modulo the cells.
             unsafe { self.launch(Kernel::KvCopy, ANY, shape, &args) };
@@ -278,11 +379,40 @@ impl KvKernels for Cuda {
     }
 }
 
+/// Which way a rotation goes.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Way {
+    There,
+    Back,
+}
+
+/// The kernels that a store needs, and the `FORMAT` of each.
+fn kernels_of(store: &Store) -> Vec<(Kernel, u32)> {
+    let pair = store.pair();
+    let attend = if store.is_floats() { Kernel::Attend } else { Kernel::AttendTensor1 };
+    let mut kernels = vec![
+        (Kernel::KvCopy, ANY),
+        (Kernel::AttendMerge, ANY),
+        (Kernel::AttendPlain, pair),
+        (attend, pair),
+    ];
+    for side in [&store.keys, &store.values] {
+        kernels.extend(if side.form.is_rotated() {
+            [(Kernel::KvCode, side.form as u32), (Kernel::Rotate, ANY)]
+        } else {
+            [(Kernel::KvWrite, 7 * side.form as u32); 2]
+        });
+    }
+    kernels
+}
+
 impl Cuda {
     /// Attention by its definition: the twin of the fast kernel, and the way for widths that it
     /// does not serve.
     pub fn attend_plain(&self, store: &Store, plan: &Plan, q: &Act) -> Act {
         let KvLayerSpec { heads, width, .. } = store.spec;
+        let turned = store.keys.form.is_rotated().then(|| self.rotate(store, q, Way::There));
+        let q = turned.as_ref().unwrap_or(q);
         let out = self.blank(q.rows(), q.cols());
         let shape = Shape {
             grid: (q.rows() as u32, (q.cols() / width) as u32),
@@ -290,12 +420,47 @@ impl Cuda {
             shared: 4 * (width as u32 + 2 * STRETCH),
         };
         let (heads, width, cells) = (heads as u32, width as u32, store.cells as u32);
-        let (keys, values) = (&store.keys, &store.values);
+        let (keys, values, levels) = (&store.keys.data, &store.values.data, self.levels());
         let (views, lineages) = (plan.lists.views(), plan.lists.at(plan.lists.lineages));
-        let args = args![q.data, keys, values, views, lineages, out.data, heads, width, cells];
+        let args =
+            args![q.data, keys, values, levels, views, lineages, out.data, heads, width, cells];
         // SAFETY: a block per row and query head; a view per row; entries modulo the cells.
-        unsafe { self.launch(Kernel::AttendPlain, store.element as u32, shape, &args) };
+        unsafe { self.launch(Kernel::AttendPlain, store.pair(), shape, &args) };
+        if store.values.form.is_rotated() { self.rotate(store, &out, Way::Back) } else { out }
+    }
+
+    /// What codes stand for: 16, 32, 64 and 256 numbers.
+    fn levels(&self) -> &Buffer {
+        self.levels.get_or_init(|| self.list(&[4, 5, 6, 8].map(levels).concat()))
+    }
+
+    /// Rotates every block of every head.
+    fn rotate(&self, store: &Store, x: &Act, way: Way) -> Act {
+        let (block, norm) = store.rotation();
+        let out = self.blank(x.rows(), x.cols());
+        let blocks = x.len() / block as usize;
+        let args = args![x.data, out.data, blocks as u64, block, u32::from(way == Way::Back), norm];
+        // SAFETY: a warp per block; both activations have as many numbers.
+        unsafe { self.launch(Kernel::Rotate, ANY, Shape::each(32 * blocks), &args) };
         out
+    }
+
+    /// Stores one side of each row as codes.
+    fn write_codes(&self, store: &Store, side: &Side, plan: &Plan, x: &Act) {
+        const WARPS: usize = 4;
+        let (block, norm) = store.rotation();
+        let blocks = x.len() / block as usize;
+        let shape =
+            Shape { grid: (blocks.div_ceil(WARPS) as u32, 1), block: 32 * WARPS as u32, shared: 0 };
+        let KvLayerSpec { heads, width, .. } = store.spec;
+        let [rows, heads, width, count, size] =
+            [x.rows(), heads, width, store.cells, side.size].map(|n| n as u32);
+        let writes = plan.lists.at(plan.lists.writes);
+        let levels = self.levels();
+        let args = args![x.data, side.data, writes, levels, rows, heads, width, count, size, norm];
+        // SAFETY: a warp per block of every head; entries are taken modulo the cells, and the
+        // cache names no slot that was not reserved.
+        unsafe { self.launch(Kernel::KvCode, side.form as u32, shape, &args) };
     }
 }
 
@@ -306,33 +471,36 @@ struct Pieces {
     per: usize,
     /// It takes up to `2^exponent` rows.
     exponent: usize,
-    /// Bytes of shared memory, given the width of a head.
-    shared: fn(usize, usize) -> usize,
-    tiles: usize,
+    /// Bytes of shared memory.
+    shared: usize,
 }
 
 impl Pieces {
-    /// For `group` query heads to a key-value head, without tensor cores.
-    fn plain(group: usize) -> Self {
+    /// For `group` query heads of `width` to a key-value head, without tensor cores.
+    fn plain(group: usize, width: usize) -> Self {
         let per = group.min(PAIRS);
         let exponent = (PAIRS / per).ilog2() as usize;
-        let shared = |width, _| 4 * (PAIRS * width + (PAIRS + 1) * STRETCH as usize + 2048);
-        Self { kernel: Kernel::Attend, per, exponent, shared, tiles: 0 }
+        let shared = 4 * (PAIRS * width + (PAIRS + 1) * STRETCH as usize + 2048);
+        Self { kernel: Kernel::Attend, per, exponent, shared }
     }
 
     /// With tensor cores: two tiles a block for runs of rows that fill them.
     fn tensor(cuda: &Cuda, store: &Store, plan: &Plan, group: usize) -> Self {
-        let shared: fn(usize, usize) -> usize = |width, tiles| {
-            tiles * (64 * width + TILE * STRETCH as usize * 8) + 4 * STRETCH as usize
+        /// What the kernel itself uses of shared memory, at most.
+        const OWN: usize = 8192;
+        let width = store.spec.width;
+        let sets = if store.values.form.is_rotated() { width.div_ceil(ROTATED_BLOCK) } else { 1 };
+        let shared = |tiles: usize| {
+            let scores = TILE * STRETCH as usize * 4;
+            tiles * (64 * width + scores * (1 + sets)) + 4 * STRETCH as usize
         };
-        // A little shared memory is used by the kernel itself.
-        let most = cuda.device.shared_bytes as usize - 4096;
-        let wanted = plan.longest * group > TILE && shared(store.spec.width, 2) <= most;
+        let most = cuda.device.shared_bytes as usize - OWN;
+        let wanted = plan.longest * group > TILE && shared(2) <= most;
         let (tiles, kernel) =
             if wanted { (2, Kernel::AttendTensor2) } else { (1, Kernel::AttendTensor1) };
         let per = group.min(TILE * tiles);
         let exponent = (TILE * tiles / per).ilog2() as usize;
-        Self { kernel, per, exponent: exponent.min(EXPONENTS - 1), shared, tiles }
+        Self { kernel, per, exponent: exponent.min(EXPONENTS - 1), shared: shared(tiles) }
     }
 }
 
@@ -341,30 +509,63 @@ fn attend(cuda: &Cuda, store: &Store, plan: &Plan, q: &Act, work: &Pieces) -> Ac
     let query_heads = q.cols() / width;
     let group = query_heads / heads;
     cuda.want_items(work.exponent);
-    let (items, count) = plan.items(cuda, work.exponent);
-    let partials = cuda.pool.get(plan.partials * q.cols() * 4);
-    let marks = cuda.pool.get(plan.partials * query_heads * 8);
-    let shape = Shape {
-        grid: (count as u32, (heads * group.div_ceil(work.per)) as u32),
-        block: 256,
-        shared: (work.shared)(width, work.tiles) as u32,
-    };
-    let [h, qh, w, c, p] = [heads, query_heads, width, store.cells, work.per].map(|n| n as u32);
-    let (views, lineages) = (plan.lists.views(), plan.lists.at(plan.lists.lineages));
-    let (keys, values) = (&store.keys, &store.values);
-    let args = args![q.data, keys, values, views, lineages, items, partials, marks, h, qh, w, c, p];
-    // SAFETY: a block per item and set of query heads; every row of an item has a partial result
-    // for each stretch in which it sees anything; shared memory is what the kernel asks for.
-    unsafe { cuda.launch(work.kernel, store.element as u32, shape, &args) };
-
+    let (items, pieces) = plan.items(cuda, work.exponent);
+    let most = pieces.iter().map(|piece| piece.partials.len()).max().unwrap_or(0);
+    let partials = cuda.pool.get(most * q.cols() * 4);
+    let marks = cuda.pool.get(most * query_heads * 8);
     let out = cuda.blank(q.rows(), q.cols());
     let codes = cuda.blank_codes(q.rows(), q.cols());
-    let shape = Shape { grid: (q.rows() as u32, qh), block: w, shared: 0 };
-    let (counts, segments) = (plan.lists.at(plan.lists.counts), q.cols().div_ceil(SEGMENT) as u32);
-    let args =
-        args![partials, marks, views, counts, out.data, codes.codes, codes.marks, w, segments];
-    // SAFETY: a thread per column; every partial result that is counted has been written; codes
-    // have a place for every block of whole segments.
-    unsafe { cuda.launch(Kernel::AttendMerge, ANY, shape, &args) };
+    let [h, qh, w, c, p] = [heads, query_heads, width, store.cells, work.per].map(|n| n as u32);
+    let (lineages, counts) = (plan.lists.at(plan.lists.lineages), plan.lists.counts);
+    let views = plan.lists.buffer.address();
+    let segments = q.cols().div_ceil(SEGMENT);
+    let (block, norm) = store.rotation();
+    let block = if store.values.form.is_rotated() { block } else { 0 };
+    for piece in pieces {
+        // Rows count their partial results from the first row's of all.
+        let skipped = piece.partials.start as u64;
+        let partials_at =
+            Arg::Address(partials.address().wrapping_sub(skipped * 4 * q.cols() as u64));
+        let marks_at = Arg::Address(marks.address().wrapping_sub(skipped * 8 * query_heads as u64));
+        let items_at = Arg::Address(items + 16 * piece.items.start as u64);
+        let shape = Shape {
+            grid: (piece.items.len() as u32, (heads * group.div_ceil(work.per)) as u32),
+            block: 256,
+            shared: work.shared as u32,
+        };
+        let mut args =
+            vec![Arg::from(&q.data), Arg::from(&store.keys.data), Arg::from(&store.values.data)];
+        args.extend((!store.is_floats()).then(|| Arg::from(cuda.levels())));
+        args.push(Arg::Address(views));
+        args.extend(args![lineages, items_at, partials_at, marks_at, h, qh, w, c, p]);
+        // SAFETY: a block per item and set of query heads; every row of an item has a partial
+        // result for each stretch in which it sees anything, and there is room for those of a
+        // piece; shared memory is what the kernel asks for.
+        unsafe { cuda.launch(work.kernel, store.pair(), shape, &args) };
+
+        let first = piece.rows.start as u64;
+        let at = |buffer: &Buffer, row_bytes: usize| {
+            Arg::Address(buffer.address() + first * row_bytes as u64)
+        };
+        let shape = Shape { grid: (piece.rows.len() as u32, qh), block: w, shared: 0 };
+        let (views, counts) =
+            (Arg::Address(views + 32 * first), Arg::Address(views + counts + 4 * first));
+        let args = args![
+            partials_at,
+            marks_at,
+            views,
+            counts,
+            at(&out.data, 4 * q.cols()),
+            at(&codes.codes, SEGMENT * segments),
+            at(&codes.marks, 64 * segments),
+            w,
+            segments as u32,
+            block,
+            norm
+        ];
+        // SAFETY: a thread per column; every partial result that is counted has been written;
+        // codes have a place for every block of whole segments.
+        unsafe { cuda.launch(Kernel::AttendMerge, ANY, shape, &args) };
+    }
     out.rounded(Some(codes))
 }

@@ -19,6 +19,7 @@ mod open;
 mod pool;
 mod profile;
 mod queue;
+mod top;
 mod weight;
 
 pub use act::Act;

@@ -2,8 +2,8 @@
 //! kernels/record.cuh for the layout and docs/numerics.md for the order.
 
 use crate::act::Act;
-use crate::cuda::{Cuda, args};
-use crate::device::Shape;
+use crate::cuda::{Cuda, TICKETS, args};
+use crate::device::{Arg, Shape};
 use crate::kernels::Kernel;
 use crate::pool::Buffer;
 use crate::weight::Weight;
@@ -18,7 +18,7 @@ pub enum Method {
     Rows(u32),
     /// Tensor cores, tiles of 8, 16 or 32 rows, segments shared out among warps.
     Few(u32),
-    /// Tensor cores, tiles of 32 or 64 rows, all segments of an output by one warp.
+    /// Tensor cores, tiles of 32, 48 or 64 rows, all segments of an output by one warp.
     Many(u32),
 }
 
@@ -85,7 +85,7 @@ impl Cuda {
     pub fn linear_by(&self, method: Method, x: &Act, w: &Weight) -> Act {
         assert!(!w.format.is_float(), "plain numbers have one way");
         let out = self.blank(x.rows(), w.rows);
-        self.by(method, x, w, &out, Work::Rows);
+        self.by(method, x, &[(w, &out)], Work::Rows);
         out
     }
 
@@ -101,21 +101,39 @@ impl Cuda {
             Work::Pairs { .. } => Method::Rows(1),
             Work::Tiles { method, .. } => method,
         };
-        self.by(method, x, w, out, work);
+        self.by(method, x, &[(w, out)], work);
     }
 
-    fn by(&self, method: Method, x: &Act, w: &Weight, out: &Act, work: Work<'_>) {
+    /// Every row with each of up to [`PARTS`] matrices of one format, by one launch.
+    pub(crate) fn side_by_side(&self, x: &Act, ws: &[&Weight]) -> Vec<Act> {
+        let outs: Vec<_> = ws.iter().map(|w| self.blank(x.rows(), w.rows)).collect();
+        if let ([w], [out]) = (ws, &outs[..]) {
+            self.multiply(x, w, out, Work::Rows);
+            return outs;
+        }
+        for w in ws {
+            assert_eq!((w.cols, w.format), (x.cols(), ws[0].format), "matrices side by side");
+        }
+        let parts: Vec<_> = ws.iter().copied().zip(&outs).collect();
+        let groups = ws.iter().map(|w| w.groups()).sum();
+        let method = Method::for_rows(x.rows(), groups, self.device.processors);
+        self.by(method, x, &parts, Work::Rows);
+        outs
+    }
+
+    fn by(&self, method: Method, x: &Act, parts: &[Part<'_>], work: Work<'_>) {
         match method {
-            Method::Plain => self.plain(x, w, out),
-            Method::Rows(tile) => self.rows(tile, x, w, out, work),
-            Method::Few(tile) => self.few(tile, x, w, out, work),
-            Method::Many(tile) => self.many(tile, x, w, out, work),
+            Method::Plain => parts.iter().for_each(|(w, out)| self.plain(x, w, out)),
+            Method::Rows(tile) => self.rows(tile, x, parts, work),
+            Method::Few(8) if matches!(work, Work::Tiles { .. }) => self.tiles(x, parts, work),
+            Method::Few(tile) => self.few(tile, x, parts, work),
+            Method::Many(tile) => self.many(tile, x, parts, work),
         }
     }
 
     fn plain(&self, x: &Act, w: &Weight, out: &Act) {
         let codes = self.codes(x);
-        let (rows, height, segments) = sizes(w, out);
+        let (rows, height, segments) = (out.rows() as u32, w.rows as u32, w.segments() as u32);
         let (from, of) = (None::<&Buffer>, None::<&Buffer>);
         let args =
             args![w.data, codes.codes, codes.marks, out.data, rows, height, segments, from, of];
@@ -123,7 +141,7 @@ impl Cuda {
         unsafe { self.launch(Kernel::Plain, w.format.number(), Shape::each(out.len()), &args) };
     }
 
-    fn rows(&self, tile: u32, x: &Act, w: &Weight, out: &Act, work: Work<'_>) {
+    fn rows(&self, tile: u32, x: &Act, parts: &[Part<'_>], work: Work<'_>) {
         const MOST_WARPS: u32 = 16;
         let kernel = match tile {
             1 => Kernel::Rows1,
@@ -138,21 +156,21 @@ impl Cuda {
             Work::Tiles { .. } => unreachable!("tiles are for tensor cores"),
         };
         let codes = self.codes(x);
-        let (rows, height, segments) = sizes(w, out);
+        let (rows, segments) = sizes(parts);
         let warps = segments.min(MOST_WARPS);
         let shape = Shape {
-            grid: (w.groups() as u32, rows.div_ceil(tile)),
+            grid: (blocks(parts, 1), rows.div_ceil(tile)),
             block: 32 * warps,
             shared: warps * tile * 320 + segments * tile * 128,
         };
-        let args =
-            args![w.data, codes.codes, codes.marks, out.data, rows, height, segments, of, share];
+        let mut args = sides(parts);
+        args.extend(args![codes.codes, codes.marks, rows, segments, of, share]);
         // SAFETY: a block per group and set of rows; lists are as long as the output; shared
         // memory is what the kernel's contract asks for.
-        unsafe { self.launch(kernel, w.format.number(), shape, &args) };
+        unsafe { self.launch(kernel, format(parts), shape, &args) };
     }
 
-    fn few(&self, tile: u32, x: &Act, w: &Weight, out: &Act, work: Work<'_>) {
+    fn few(&self, tile: u32, x: &Act, parts: &[Part<'_>], work: Work<'_>) {
         const MOST_WARPS: u32 = 11;
         let kernel = match tile {
             8 => Kernel::Few1,
@@ -161,65 +179,79 @@ impl Cuda {
             _ => unreachable!("there are kernels for tiles of 8, 16 and 32 rows"),
         };
         let codes = self.codes(x);
-        let (rows, height, segments) = sizes(w, out);
+        let (rows, segments) = sizes(parts);
         let (from, tiles, count) = lists(work, rows.div_ceil(tile));
         // With blocks to spare, smaller ones: several then share a processor, and one waits for
         // memory while another multiplies.
-        let plenty = w.groups() as u32 * count > 2 * self.device.processors;
+        let plenty = blocks(parts, 1) * count > 2 * self.device.processors;
         let warps = even(segments, if plenty { MOST_WARPS.div_ceil(2) } else { MOST_WARPS });
         let shape = Shape {
-            grid: (w.groups() as u32, count),
+            grid: (blocks(parts, 1), count),
             block: 32 * warps,
-            shared: warps * (4096 + tile * 336) + segments * tile * 36 * 4,
+            shared: warps * (ends_bytes(parts) + tile * 336) + segments * tile * 36 * 4,
         };
         if shape.shared > self.device.shared_bytes {
             // Very wide matrices: their partial results fit only for fewer rows at once.
             // Tiles that were cut for fewer rows fit those of 32.
             return match (tile, work) {
-                (8, _) | (_, Work::Tiles { .. }) => self.many(32, x, w, out, work),
-                _ => self.few(tile / 2, x, w, out, work),
+                (8, _) | (_, Work::Tiles { .. }) => self.many(32, x, parts, work),
+                _ => self.few(tile / 2, x, parts, work),
             };
         }
-        let args =
-            args![w.data, codes.codes, codes.marks, out.data, rows, height, segments, from, tiles];
+        let mut args = sides(parts);
+        args.extend(args![codes.codes, codes.marks, rows, segments, from, tiles]);
         // SAFETY: as in `rows`.
-        unsafe { self.launch(kernel, w.format.number(), shape, &args) };
+        unsafe { self.launch(kernel, format(parts), shape, &args) };
     }
 
-    fn many(&self, tile: u32, x: &Act, w: &Weight, out: &Act, work: Work<'_>) {
+    fn tiles(&self, x: &Act, parts: &[Part<'_>], work: Work<'_>) {
+        const WARPS: u32 = 4;
+        const STAGES: u32 = 2;
+        let &[(w, out)] = parts else { unreachable!("tiles multiply with one stack") };
+        let segments = w.segments() as u32;
+        let record = w.format.record_bytes() as u32;
+        let shared = WARPS * (STAGES * record + ends_bytes(parts)) + segments * 8 * 336;
+        if shared > self.device.shared_bytes {
+            return self.few(8, x, parts, work);
+        }
+        let codes = self.codes(x);
+        let (from, tiles, count) = lists(work, 0);
+        // Long enough runs of records to hide the first one's way.
+        let per = (8 / segments).max(1);
+        let grid = ((w.groups() as u32).div_ceil(WARPS * per), count);
+        let shape = Shape { grid, block: 32 * WARPS, shared };
+        let height = w.rows as u32;
+        let args =
+            args![w.data, codes.codes, codes.marks, out.data, height, segments, from, tiles, per];
+        // SAFETY: as in `rows`.
+        unsafe { self.launch(Kernel::Tiles, w.format.number(), shape, &args) };
+    }
+
+    fn many(&self, tile: u32, x: &Act, parts: &[Part<'_>], work: Work<'_>) {
         let (kernel, row_bytes) = match tile {
             32 => (Kernel::Many4, 32 * 336),
+            48 => (Kernel::Many6, 48 * 336),
             64 => (Kernel::Many8, 64 * 336),
-            _ => unreachable!("there are kernels for tiles of 32 and 64 rows"),
+            _ => unreachable!("there are kernels for tiles of 32, 48 and 64 rows"),
         };
         let codes = self.codes(x);
-        let (rows, height, segments) = sizes(w, out);
-        let record = w.format.record_bytes() as u32;
-        let shared = |warps: u32| 2 * (warps * record + row_bytes) + warps * 4096;
-        // A little shared memory is used by the kernel itself.
-        let fits = |warps: u32| shared(warps) + 1024 <= self.device.shared_bytes;
-        // Two blocks of four warps share a processor, if they fit, better than one of eight.
-        let warps = match () {
-            () if 2 * (shared(4) + 2048) <= self.device.shared_in_all => 4,
-            () if fits(8) => 8,
-            () if fits(4) => 4,
-            () => 2,
-        };
+        let (rows, segments) = sizes(parts);
+        let record = parts[0].0.format.record_bytes() as u32;
+        let shared = |warps: u32| 2 * (warps * record + row_bytes) + warps * ends_bytes(parts);
+        let warps = if shared(4) <= self.device.shared_bytes { 4 } else { 2 };
         let (from, tiles, count) = lists(work, rows.div_ceil(tile));
-        let shape = Shape {
-            grid: ((w.groups() as u32).div_ceil(warps), count),
-            block: 32 * warps,
-            shared: shared(warps),
-        };
-        let args =
-            args![w.data, codes.codes, codes.marks, out.data, rows, height, segments, from, tiles];
+        let shape =
+            Shape { grid: (blocks(parts, warps), count), block: 32 * warps, shared: shared(warps) };
+        let mut args = sides(parts);
+        args.extend(args![codes.codes, codes.marks, rows, segments, from, tiles]);
         // SAFETY: as in `rows`.
-        unsafe { self.launch(kernel, w.format.number(), shape, &args) };
+        unsafe { self.launch(kernel, format(parts), shape, &args) };
     }
 
     fn floats(&self, x: &Act, w: &Weight, out: &Act, work: Work<'_>) {
         const MOST_WARPS: u32 = 11;
-        let (rows, height, segments) = sizes(w, out);
+        let (rows, segments) = sizes(&[(w, out)]);
+        let height = w.rows as u32;
         let (list, of) = match work {
             Work::Rows => (None, None),
             Work::Pairs { of, share } => {
@@ -229,10 +261,15 @@ impl Cuda {
             Work::Tiles { .. } => unreachable!("plain numbers are multiplied pair by pair"),
         };
         let tile = if of.is_some() || rows < 8 { 1 } else { 8 };
+        let (groups, sets) = (w.groups() as u32, rows.div_ceil(tile));
+        let is_narrow = 4 * groups <= self.device.processors;
+        if of.is_none() && is_narrow && groups * sets <= TICKETS as u32 {
+            return self.floats_split(tile, x, w, out);
+        }
         let kernel = if tile == 1 { Kernel::Floats1 } else { Kernel::Floats8 };
         let warps = segments.min(MOST_WARPS);
         let shape = Shape {
-            grid: (w.groups() as u32, rows.div_ceil(tile)),
+            grid: (groups, sets),
             block: 32 * warps,
             shared: warps * tile * 1024 + segments * tile * 128,
         };
@@ -240,11 +277,56 @@ impl Cuda {
         // SAFETY: as in `rows`.
         unsafe { self.launch(kernel, w.format.number(), shape, &args) };
     }
+
+    /// A matrix of few outputs, whose segments are shared out among blocks.
+    fn floats_split(&self, tile: u32, x: &Act, w: &Weight, out: &Act) {
+        let kernel = if tile == 1 { Kernel::FloatsSplit1 } else { Kernel::FloatsSplit8 };
+        let (rows, segments) = sizes(&[(w, out)]);
+        let (groups, sets) = (w.groups() as u32, rows.div_ceil(tile));
+        let partials = self.pool.get((groups * sets * segments * tile * 128) as usize);
+        let shape = Shape { grid: (groups * segments, sets), block: 32, shared: 0 };
+        let (height, cols) = (w.rows as u32, w.cols as u32);
+        let args = args![w.data, x.data, out.data, partials, self.tickets, rows, height, cols];
+        // SAFETY: a block per segment, group and set of rows, with a place for each; a ticket for
+        // each group and set. Launches follow each other, so each finds its tickets at zero.
+        unsafe { self.launch(kernel, w.format.number(), shape, &args) };
+    }
 }
 
-/// Rows and outputs of a product, and segments of its matrix.
-fn sizes(w: &Weight, out: &Act) -> (u32, u32, u32) {
-    (out.rows() as u32, w.rows as u32, w.segments() as u32)
+/// A matrix, and where its products go.
+type Part<'a> = (&'a Weight, &'a Act);
+
+/// Matrices that a launch may take side by side.
+pub(crate) const PARTS: usize = 3;
+
+/// Rows of a product, and segments of its matrices.
+fn sizes(parts: &[Part<'_>]) -> (u32, u32) {
+    let (w, out) = parts[0];
+    (out.rows() as u32, w.segments() as u32)
+}
+
+/// The `FORMAT` of matrices side by side.
+fn format(parts: &[Part<'_>]) -> u32 {
+    parts[0].0.format.number()
+}
+
+/// What tensor core kernels keep of the factors of a record.
+fn ends_bytes(parts: &[Part<'_>]) -> u32 {
+    parts[0].0.format.ends_bytes() as u32
+}
+
+/// Blocks of `unit` groups that it takes to cover each part.
+fn blocks(parts: &[Part<'_>], unit: u32) -> u32 {
+    parts.iter().map(|(w, _)| (w.groups() as u32).div_ceil(unit)).sum()
+}
+
+/// What kernels/record.cuh calls PARTS.
+fn sides(parts: &[Part<'_>]) -> Vec<Arg> {
+    let get = |i: usize, of: &dyn Fn(&Part<'_>) -> u64| parts.get(i).map_or(0, of);
+    let weights = (0..PARTS).map(|i| Arg::Address(get(i, &|(w, _)| w.data.address())));
+    let outs = (0..PARTS).map(|i| Arg::Address(get(i, &|(_, out)| out.data.address())));
+    let heights = (0..PARTS).map(|i| Arg::Int(get(i, &|(w, _)| w.rows as u64) as u32));
+    weights.chain(outs).chain(heights).collect()
 }
 
 /// The lists that tensor core kernels take, and the number of tiles.

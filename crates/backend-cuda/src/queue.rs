@@ -12,7 +12,7 @@ use cudarc::driver::sys;
 use crate::device::{Arg, Function, Shape};
 
 /// Most arguments of a kernel.
-const MOST_ARGS: usize = 16;
+const MOST_ARGS: usize = 24;
 /// Launches that are issued together: enough to make a graph worth it, few enough that the device
 /// does not wait for the host.
 const TOGETHER: usize = 128;

@@ -29,11 +29,14 @@ pub(crate) enum Format {
     F32 = 8,
     F16 = 9,
     BF16 = 10,
+    /// Codes of 8 bits with a float each 32: types with tables or factors of their own.
+    Wide = 11,
+    Q2K = 12,
 }
 
 impl Format {
-    fn of(block: BlockType) -> Option<Self> {
-        Some(match block {
+    fn of(block: BlockType) -> Self {
+        match block {
             BlockType::Q4_0 => Self::Q4_0,
             BlockType::Q4_1 => Self::Q4_1,
             BlockType::Q5_0 => Self::Q5_0,
@@ -41,12 +44,13 @@ impl Format {
             BlockType::Q8_0 => Self::Q8_0,
             BlockType::Q4_K => Self::Q4K,
             BlockType::Q5_K => Self::Q5K,
-            BlockType::Q6_K => Self::Q6K,
+            BlockType::Q6_K | BlockType::Q3_K => Self::Q6K,
+            BlockType::Q2_K => Self::Q2K,
+            BlockType::IQ4_NL | BlockType::IQ4_XS | BlockType::MXFP4 => Self::Wide,
             BlockType::F32 => Self::F32,
             BlockType::F16 => Self::F16,
             BlockType::BF16 => Self::BF16,
-            _ => return None,
-        })
+        }
     }
 
     /// The value of `FORMAT`.
@@ -68,18 +72,44 @@ impl Format {
             Self::Q5_1 => 6144,
             Self::Q6K => 6720,
             Self::Q8_0 => 8704,
+            Self::Wide => 9216,
+            Self::Q2K => 4736,
             Self::F16 | Self::BF16 => GROUP * SEGMENT * 2,
             Self::F32 => GROUP * SEGMENT * 4,
         }
     }
 
-    /// The kernels that a matrix of this format may need.
+    /// Bytes that tensor core kernels keep of the factors of a record; ENDS_BYTES of
+    /// kernels/tensor.cuh.
+    pub(crate) fn ends_bytes(self) -> usize {
+        match self {
+            Self::Q6K | Self::Q2K => 4096,
+            Self::Q4_1 | Self::Q5_1 | Self::Q4K | Self::Q5K => 2048,
+            _ => 1024,
+        }
+    }
+
+    /// The kernels that serve a matrix of this format.
     fn kernels(self) -> &'static [Kernel] {
         if self.is_float() {
-            &[Kernel::PackFloats, Kernel::EmbedFloats, Kernel::Floats1]
+            &[Kernel::EmbedFloats, Kernel::Floats1]
         } else {
-            &[Kernel::Pack, Kernel::Embed, Kernel::Rows1, Kernel::Few1, Kernel::Many8]
+            &[Kernel::Embed, Kernel::Rows1, Kernel::Few1, Kernel::Many8, Kernel::Tiles]
         }
+    }
+}
+
+/// The kernel that brings a stored type into its format, and the `FORMAT` it is compiled for.
+fn packer(block: BlockType) -> (Kernel, u32) {
+    match block {
+        BlockType::F32 | BlockType::F16 | BlockType::BF16 => {
+            (Kernel::PackFloats, Format::of(block).number())
+        }
+        BlockType::Q3_K => (Kernel::Pack, 13),
+        BlockType::IQ4_NL => (Kernel::Pack, 14),
+        BlockType::IQ4_XS => (Kernel::Pack, 15),
+        BlockType::MXFP4 => (Kernel::Pack, 16),
+        _ => (Kernel::Pack, Format::of(block).number()),
     }
 }
 
@@ -113,23 +143,21 @@ impl Weight {
     /// Brings a stored stack onto the device.
     pub(crate) fn upload(cuda: &Cuda, stored: &Matrix<'_>) -> Result<Self, Unsupported> {
         let &Matrix { block, stack, rows, cols, .. } = stored;
-        let format = Format::of(block).ok_or_else(|| {
-            Unsupported(format!(
-                "CUDA has no kernels for {block}; requantise to Q8_0, Q6_K or Q4_K"
-            ))
-        })?;
+        let format = Format::of(block);
         let row_bytes = block
             .row_bytes(cols)
             .ok_or_else(|| Unsupported(format!("rows of {cols} are not whole {block} blocks")))?;
         assert_eq!(stored.bytes.len(), stack * rows * row_bytes, "bytes of a stored stack");
-        for kernel in format.kernels() {
-            cuda.prepare(*kernel, format.number()).map_err(|e| Unsupported(e.to_string()))?;
+        let packer = packer(block);
+        let kernels = format.kernels().iter().map(|kernel| (*kernel, format.number()));
+        for (kernel, format) in kernels.chain([packer]) {
+            cuda.prepare(kernel, format).map_err(|e| Unsupported(e.to_string()))?;
         }
         let mut weight = Self { format, stack, rows, cols, data: cuda.pool.get(0) };
         let bytes = weight.needed_bytes();
         weight.data = cuda.pool.try_get(bytes).ok_or_else(|| full(cuda, bytes))?;
         weight.data.zero();
-        weight.pack(cuda, &stored.bytes, row_bytes)?;
+        weight.pack(cuda, packer, &stored.bytes, row_bytes)?;
         Ok(weight)
     }
 
@@ -143,42 +171,48 @@ impl Weight {
         }
     }
 
-    fn pack(&self, cuda: &Cuda, stored: &[u8], row_bytes: usize) -> Result<(), Unsupported> {
+    fn pack(
+        &self,
+        cuda: &Cuda,
+        packer: (Kernel, u32),
+        stored: &[u8],
+        row_bytes: usize,
+    ) -> Result<(), Unsupported> {
         let rows_at_once = (PIECE / row_bytes).max(1);
         let piece_bytes = (rows_at_once * row_bytes).min(stored.len());
         let piece = cuda.pool.try_get(piece_bytes).ok_or_else(|| full(cuda, piece_bytes))?;
         for (i, bytes) in stored.chunks(rows_at_once * row_bytes).enumerate() {
             piece.write(bytes);
-            self.pack_piece(cuda, &piece, i * rows_at_once, bytes.len() / row_bytes, row_bytes);
+            let rows = (i * rows_at_once, bytes.len() / row_bytes);
+            self.pack_piece(cuda, packer, &piece, rows, row_bytes);
         }
         // Products read weights without waiting for the kernels before them.
         cuda.device.wait();
         Ok(())
     }
 
-    /// Packs `count` stored rows that lie at `piece`.
+    /// Packs `count` stored rows that lie at `piece`, from row `first` of the stack on.
     fn pack_piece(
         &self,
         cuda: &Cuda,
+        (kernel, stored): (Kernel, u32),
         piece: &Buffer,
-        first: usize,
-        count: usize,
+        (first, count): (usize, usize),
         row_bytes: usize,
     ) {
-        let (first, height, format) = (first as u64, self.rows as u32, self.format.number());
-        let rows = count as u64;
+        let (first, rows, height) = (first as u64, count as u64, self.rows as u32);
         if self.format.is_float() {
             let shape = Shape::each(count * self.cols);
             let cols = self.cols as u32;
             let args = args![piece, self.data, first, rows, height, cols];
             // SAFETY: the piece holds `count` rows, which are rows `first..` of the stack.
-            unsafe { cuda.launch(Kernel::PackFloats, format, shape, &args) };
+            unsafe { cuda.launch(kernel, stored, shape, &args) };
         } else {
             let shape = Shape::each(count * self.segments());
             let (stride, blocks) = (row_bytes as u64, (self.cols / 32) as u32);
             let args = args![piece, self.data, first, rows, stride, height, blocks];
             // SAFETY: as above.
-            unsafe { cuda.launch(Kernel::Pack, format, shape, &args) };
+            unsafe { cuda.launch(kernel, stored, shape, &args) };
         }
     }
 }

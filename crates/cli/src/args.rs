@@ -1,5 +1,8 @@
 //! What can be typed. Nothing here touches the world.
 
+pub(crate) mod files;
+
+use std::cell::OnceCell;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -9,10 +12,11 @@ use lapidary_cache::KvSpec;
 use lapidary_core::TokenId;
 use lapidary_text::Overflow;
 
-use crate::device::DeviceName;
+use crate::device::{DeviceName, best_device};
 use crate::draft::DraftArgs;
 use crate::prompt_cache::PromptCacheArgs;
 use crate::trace::TraceArgs;
+use files::{ConvertArgs, ImatrixArgs, QuantizeArgs};
 
 /// Runs Google's Gemma 4 family from quantised weights.
 #[derive(Debug, Parser)]
@@ -40,6 +44,12 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Turn texts into vectors.
     Embed(EmbedArgs),
+    /// Make a GGUF file from a Hugging Face folder.
+    Convert(ConvertArgs),
+    /// Store a GGUF file in other types.
+    Quantize(QuantizeArgs),
+    /// Measure how much each column of each matrix matters, for `--imatrix`.
+    Imatrix(ImatrixArgs),
     /// Show what this machine can do, and whether the built-in model answers as it should.
     Doctor(DoctorArgs),
     /// Show where the layer dumps of two runs first differ.
@@ -58,9 +68,11 @@ pub(crate) struct ModelArgs {
 /// Where and how a model runs.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DeviceArgs {
-    /// Device to run on.
-    #[arg(long, value_name = "cpu|cuda[:N]", default_value_t = DeviceName::Cpu)]
-    pub(crate) device: DeviceName,
+    /// Device to run on [default: a GPU where one can be used, else the CPU].
+    #[arg(long, value_name = "cpu|cuda[:N]")]
+    pub(crate) device: Option<DeviceName>,
+    #[arg(skip)]
+    pub(crate) chosen: OnceCell<DeviceName>,
     /// How the cache stores keys and values: f32, f16, hybrid:B, tqB or tq:kB:vB with B one of
     /// 8, 6, 5, 4; or `family=regime,…` with families global, sliding and layers:A-B.
     #[arg(long, value_name = "SPEC", default_value_t = KvSpec::default())]
@@ -77,6 +89,14 @@ pub(crate) struct DeviceArgs {
 }
 
 impl DeviceArgs {
+    /// The device that was asked for, or else the best that there is. Threads and an instruction
+    /// set ask for the CPU. A choice that nobody made is said aloud, once.
+    pub(crate) fn device(&self) -> DeviceName {
+        let for_cpu = self.threads.is_some() || self.isa.is_some();
+        let asked = self.device.or(for_cpu.then_some(DeviceName::Cpu));
+        *self.chosen.get_or_init(|| asked.unwrap_or_else(best_device))
+    }
+
     /// What they are where nothing is typed.
     pub(crate) fn untyped() -> Self {
         #[derive(Parser)]
@@ -360,6 +380,9 @@ pub(crate) struct InfoArgs {
     /// List every tensor.
     #[arg(long)]
     pub(crate) tensors: bool,
+    /// Compare every tensor with the folder or file that the model was made from.
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) verify: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

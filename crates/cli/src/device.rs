@@ -62,15 +62,32 @@ pub(crate) trait Work {
     fn on<D: Device>(self, settings: D::Settings) -> Result<Self::Done, Failure>;
 }
 
+/// Does the work on the CPU, with its best instructions.
+pub(crate) fn run_on_cpu<W: Work>(threads: Option<u16>, work: W) -> Result<W::Done, Failure> {
+    let here = std::thread::available_parallelism().map_or(1, usize::from);
+    work.on::<Cpu>((Isa::best(), threads.map_or(here, usize::from)))
+}
+
 /// Does the work on the device that the options name.
 pub(crate) fn run_on<W: Work>(args: &DeviceArgs, work: W) -> Result<W::Done, Failure> {
-    match args.device {
+    match args.device() {
         DeviceName::Cpu => {
             let here = std::thread::available_parallelism().map_or(1, usize::from);
             let threads = args.threads.map_or(here, usize::from);
             work.on::<Cpu>((args.isa.unwrap_or_else(Isa::best), threads))
         }
         DeviceName::Cuda(index) => work.on::<Cuda>(index),
+    }
+}
+
+/// The first GPU if it can be used, which is said, or else the CPU.
+pub(crate) fn best_device() -> DeviceName {
+    match Cuda::open(0, cubins()) {
+        Ok(cuda) => {
+            eprintln!("note: running on {}; --device cpu runs on the CPU", cuda.name());
+            DeviceName::Cuda(0)
+        }
+        Err(_) => DeviceName::Cpu,
     }
 }
 

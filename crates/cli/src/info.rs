@@ -13,9 +13,13 @@ use crate::engine::{check_layers, context, extent, stored_layers};
 use crate::failure::Failure;
 use crate::memory::{fitting_context, free_bytes};
 use crate::model::{self, find};
+use crate::verify::verify;
 
 pub(crate) fn info(args: &InfoArgs) -> Result<u8, Failure> {
     let source = find(args.model.model.as_deref())?;
+    if let Some(original) = &args.verify {
+        return verify(&source, original, args.json);
+    }
     let config = model::config(&source)?;
     let report = report(&source, &config, args)?;
     if args.json {

@@ -7,6 +7,7 @@ mod output;
 mod args;
 mod bench;
 mod chat;
+mod convert;
 mod device;
 mod doctor;
 mod draft;
@@ -14,6 +15,7 @@ mod embed;
 mod engine;
 mod eval;
 mod failure;
+mod imatrix;
 mod info;
 mod interrupt;
 mod memory;
@@ -22,10 +24,12 @@ mod prompt_cache;
 mod rules;
 mod run;
 mod sampling;
+mod search;
 mod serve;
 mod tokenize;
 mod trace;
 mod usage;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -46,6 +50,9 @@ fn main() -> ExitCode {
         Command::Eval(args) => (eval::eval(args), args.json),
         Command::Bench(args) => (bench::bench(args), args.json),
         Command::Embed(args) => (embed::embed(args), args.json),
+        Command::Convert(args) => (convert::convert(args), args.store.json),
+        Command::Quantize(args) => (convert::quantize(args), args.store.json),
+        Command::Imatrix(args) => (imatrix::imatrix(args), args.json),
         Command::Doctor(args) => (doctor::doctor(args), args.json),
         Command::Diff(args) => (trace::diff(args), false),
     };

@@ -21,7 +21,7 @@ pub(crate) fn check(
     args: &DeviceArgs,
     extent: Extent,
 ) -> Result<(), Failure> {
-    if args.device != DeviceName::Cpu {
+    if args.device() != DeviceName::Cpu {
         return Ok(());
     }
     let Some(free) = free_bytes() else { return Ok(()) };

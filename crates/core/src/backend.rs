@@ -48,6 +48,50 @@ pub struct Unsupported(pub String);
 #[error("the device failed: {0}")]
 pub struct DeviceError(pub String);
 
+/// The end of a residual branch: see [`Backend::join`].
+pub struct Join<'a, B: Backend> {
+    /// The stream that the branch left.
+    pub residual: &'a B::Act,
+    /// What comes back.
+    pub branch: Branch<'a, B>,
+    /// Of the norm on the branch.
+    pub norm: &'a B::Vector,
+    /// On the sum: one factor, or one per column.
+    pub scale: Option<&'a B::Vector>,
+    /// Of the norms of the result.
+    pub next: &'a [&'a B::Vector],
+    /// Added to the mean square inside every norm.
+    pub eps: f32,
+}
+
+/// What a residual branch brings back.
+pub enum Branch<'a, B: Backend> {
+    /// One activation.
+    One(&'a B::Act),
+    /// The sum of two norms: `rms_norm(a.0, a.1) + rms_norm(b.0, b.1)`.
+    Normed([(&'a B::Act, &'a B::Vector); 2]),
+}
+
+/// Fresh projections of one input: see [`Backend::norm_heads`].
+pub struct Heads<'a, B: Backend> {
+    /// Queries.
+    pub q: &'a B::Act,
+    /// Keys.
+    pub k: &'a B::Act,
+    /// What the values are made of; may be the keys.
+    pub v: &'a B::Act,
+    /// Per-head query norm.
+    pub q_norm: &'a B::Vector,
+    /// Per-head key norm.
+    pub k_norm: &'a B::Vector,
+    /// Width of a head.
+    pub width: usize,
+    /// Added to the mean square inside every norm.
+    pub eps: f32,
+    /// Turns queries and keys.
+    pub angles: &'a B::Angles,
+}
+
 /// A device, seen as a small set of operations on rows.
 ///
 /// # The row law
@@ -178,5 +222,36 @@ pub trait Backend: Sized + 'static {
         angles: &Self::Angles,
     ) -> Self::Act {
         self.rope(self.rms_norm(x, w, eps), angles)
+    }
+
+    /// `x · Wᵀ` for each of several matrices.
+    fn linear_many(&self, x: &Self::Act, ws: &[&Self::Weight]) -> Vec<Self::Act> {
+        ws.iter().map(|w| self.linear(x, w)).collect()
+    }
+
+    /// Normed and rotated queries and keys, and values normed without a weight.
+    fn norm_heads(&self, heads: &Heads<'_, Self>) -> [Self::Act; 3] {
+        let &Heads { q, k, v, q_norm, k_norm, width, eps, angles } = heads;
+        let q = self.norm_rope(q, q_norm, eps, angles);
+        [q, self.norm_rope(k, k_norm, eps, angles), self.unit_norm(v, width, eps)]
+    }
+
+    /// `y = scale ⊙ (residual + rms_norm(branch, norm))`, and `rms_norm(y, w)` for each `w` of
+    /// `next`.
+    fn join(&self, join: &Join<'_, Self>) -> (Self::Act, Vec<Self::Act>) {
+        let &Join { residual, ref branch, norm, scale, next, eps } = join;
+        let y = match *branch {
+            Branch::One(x) => self.add_norm(residual, x, norm, eps),
+            Branch::Normed([(a, a_norm), (b, b_norm)]) => {
+                let a = self.rms_norm(a, a_norm, eps);
+                self.add_norm(residual, &self.add_norm(&a, b, b_norm, eps), norm, eps)
+            }
+        };
+        let y = match scale {
+            Some(scale) => self.scale(y, scale),
+            None => y,
+        };
+        let next = next.iter().map(|w| self.rms_norm(&y, w, eps)).collect();
+        (y, next)
     }
 }

@@ -1,6 +1,7 @@
 //! Named tensors, wherever they are kept.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use thiserror::Error;
 
@@ -69,6 +70,11 @@ pub trait TensorSource {
     /// # Errors
     /// [`SourceError::Missing`] if there is no such name.
     fn bytes(&self, name: &str) -> Result<Cow<'_, [u8]>, SourceError>;
+    /// Says that these bytes of a tensor will not be asked for soon, so that memory they take can
+    /// be used for others. They can still be asked for.
+    fn release(&self, name: &str, bytes: Range<usize>) {
+        let _ = (name, bytes);
+    }
     /// The elements of a tensor as numbers.
     ///
     /// # Errors

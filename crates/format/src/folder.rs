@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use std::{fs, io};
 
@@ -60,6 +61,16 @@ impl Folder {
         read_text(&self.path, name)
     }
 
+    /// The bytes of a file of the folder, such as `tokenizer.model`; `None` if there is none of that
+    /// name.
+    ///
+    /// # Errors
+    /// `name` leads out of the folder, or the file cannot be read.
+    pub fn file(&self, name: &str) -> Result<Option<Vec<u8>>, OpenError> {
+        check_name(self.origin(), name)?;
+        read_file(&self.path, name)
+    }
+
     /// Names of tensors that are in the files but not offered, because their elements are not
     /// floats of 16 or 32 bits.
     pub fn skipped(&self) -> &[String] {
@@ -86,6 +97,10 @@ impl TensorSource for Folder {
 
     fn bytes(&self, name: &str) -> Result<Cow<'_, [u8]>, SourceError> {
         self.content.tensors.bytes(self.origin(), name)
+    }
+
+    fn release(&self, name: &str, bytes: Range<usize>) {
+        self.content.tensors.release(name, bytes);
     }
 
     fn floats(&self, name: &str) -> Result<Vec<f32>, SourceError> {
@@ -197,12 +212,17 @@ fn check_name(folder: &str, name: &str) -> Result<(), OpenError> {
 }
 
 fn read_text(folder: &Path, name: &str) -> Result<Option<String>, OpenError> {
+    let Some(bytes) = read_file(folder, name)? else { return Ok(None) };
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Some(text)),
+        Err(_) => Err(Fault::Utf8.at(&folder.join(name).display().to_string(), "the text")),
+    }
+}
+
+fn read_file(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, OpenError> {
     let path = folder.join(name);
     match fs::read(&path) {
-        Ok(bytes) => match String::from_utf8(bytes) {
-            Ok(text) => Ok(Some(text)),
-            Err(_) => Err(Fault::Utf8.at(&path.display().to_string(), "the text")),
-        },
+        Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(OpenError::Read { path: path.display().to_string(), source }),
     }

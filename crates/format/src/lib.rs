@@ -25,6 +25,7 @@ mod bytes;
 mod error;
 mod layout;
 mod tensors;
+mod wide;
 
 #[doc(hidden)]
 pub mod fuzz;
@@ -37,3 +38,4 @@ pub use json::json;
 pub use open::{Source, open};
 pub use saved::{SavedError, SavedHead, decode_head, decode_section, encode_section, head_bytes};
 pub use saved_folder::{Found, SavedFileError, SavedFolder};
+pub use wide::wide;

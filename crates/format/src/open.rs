@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use lapidary_core::{SourceError, TensorInfo, TensorSource, Value};
@@ -99,6 +100,10 @@ impl TensorSource for Source {
 
     fn bytes(&self, name: &str) -> Result<Cow<'_, [u8]>, SourceError> {
         self.inner().bytes(name)
+    }
+
+    fn release(&self, name: &str, bytes: Range<usize>) {
+        self.inner().release(name, bytes);
     }
 
     fn floats(&self, name: &str) -> Result<Vec<f32>, SourceError> {

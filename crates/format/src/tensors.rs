@@ -75,6 +75,14 @@ impl Tensors {
         }
     }
 
+    /// Gives memory back, as [`Bytes::release`].
+    pub(crate) fn release(&self, name: &str, bytes: Range<usize>) {
+        if let Some(Placed { file, range, .. }) = self.placed.get(name) {
+            let end = (range.start + bytes.end).min(range.end);
+            self.files[*file].release((range.start + bytes.start).min(end)..end);
+        }
+    }
+
     fn find(&self, origin: &str, name: &str) -> Result<(&TensorInfo, &[u8]), SourceError> {
         let missing = || SourceError::Missing { name: name.to_owned(), origin: origin.to_owned() };
         let placed = self.placed.get(name).ok_or_else(missing)?;

@@ -32,8 +32,8 @@ impl Divergence {
 }
 
 /// What is known about one position.
-struct Position {
-    kld: f64,
+pub(crate) struct Position {
+    pub(crate) kld: f64,
     same_top: bool,
     nll: f64,
 }
@@ -108,7 +108,7 @@ fn compare(ours: &Outputs, theirs: &Outputs, next: &[TokenId]) -> Vec<Position> 
     })
 }
 
-fn position(p: &[f32], q: &[f32], next: TokenId) -> Position {
+pub(crate) fn position(p: &[f32], q: &[f32], next: TokenId) -> Position {
     let (p, q) = (Distribution::of(p), Distribution::of(q));
     // KL = Σ p · ((log p) − (log q)); weights are exponentials still to be divided by their sum.
     let terms = p.logits.iter().zip(q.logits).zip(&p.weights);
@@ -149,7 +149,7 @@ impl<'a> Distribution<'a> {
     }
 }
 
-fn summary(positions: Vec<Position>) -> Divergence {
+pub(crate) fn summary(positions: Vec<Position>) -> Divergence {
     let tokens = positions.len();
     if tokens == 0 {
         return Divergence::default();

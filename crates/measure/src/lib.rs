@@ -5,12 +5,14 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod baseline;
 mod bench;
 mod divergence;
 mod shape;
 mod trace;
 
 pub use answers::{Answer, AnswerError, Exam, Score, read_answers};
+pub use baseline::{Baseline, Distance};
 pub use bench::{Ceilings, Cost, Plan, Test, Timing, bench};
 pub use divergence::{Divergence, divergence, windows};
 pub use shape::{Shape, ShapeError};

@@ -65,10 +65,12 @@ impl<B: Backend> Assistant<B> {
         let plan = cache.onlook(ops, slots);
         let angles = positions.iter().map(|&pos| [pos; 3]);
         let context = Context::new(ops, &plan, angles, &self.ropes, None, self.eps);
-        for layer in &self.layers {
-            h = layer.forward(ops, cache, &context, &h);
+        let before =
+            |i: usize| self.layers.get(i).map_or(&self.final_norm, |layer| &layer.input_norm);
+        let mut n = ops.rms_norm(&h, before(0), self.eps);
+        for (i, layer) in self.layers.iter().enumerate() {
+            (h, n) = layer.forward(ops, cache, &context, (&h, &n), before(i + 1));
         }
-        let n = ops.rms_norm(&h, &self.final_norm, self.eps);
         Guess { logits: ops.linear(&n, &self.embedding), hidden: ops.linear(&n, &self.post) }
     }
 }

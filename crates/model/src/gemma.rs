@@ -10,7 +10,9 @@
 //! temperature. Dense and expert layers, sliding and global ones, layers with keys of their own
 //! and layers that share an earlier layer's differ in data, not in code.
 
-use lapidary_core::{Backend, Input, KvCache, KvLayerSpec, KvPlan, LayerId, Qkv, Rope, TokenId};
+use lapidary_core::{
+    Backend, Branch, Heads, Input, Join, KvCache, KvLayerSpec, KvPlan, LayerId, Qkv, Rope, TokenId,
+};
 
 use crate::{Hooks, Model, Step};
 
@@ -228,10 +230,16 @@ impl<B: Backend> Model<B> for Gemma<B> {
         let per_layer = inputs.map(|inputs| inputs.forward(ops, step, &h, self.eps));
         let angles = step.batch.rows().iter().map(|row| row.angle);
         let context = Context::new(ops, &step.kv, angles, &self.ropes, per_layer, self.eps);
-        for layer in &self.layers {
-            h = hooks.after_layer(ops, layer.id, layer.forward(ops, cache, &context, &h));
+        let mut x = ops.rms_norm(&h, self.norm_before(0), self.eps);
+        for (i, layer) in self.layers.iter().enumerate() {
+            let next = self.norm_before(i + 1);
+            (h, x) = layer.forward(ops, cache, &context, (&h, &x), next);
+            if let Some(changed) = hooks.after_layer(ops, layer.id, &h) {
+                x = ops.rms_norm(&changed, next, self.eps);
+                h = changed;
+            }
         }
-        ops.rms_norm(&h, &self.final_norm, self.eps)
+        x
     }
 
     fn logits(&self, ops: &B, hidden: &B::Act) -> B::Act {
@@ -244,6 +252,11 @@ impl<B: Backend> Model<B> for Gemma<B> {
 }
 
 impl<B: Backend> Gemma<B> {
+    /// The norm on what layer `i` reads, or the head, after the last.
+    fn norm_before(&self, i: usize) -> &B::Vector {
+        self.layers.get(i).map_or(&self.final_norm, |layer| &layer.input_norm)
+    }
+
     /// What the first layer gets: embeddings, and soft rows as they are.
     fn inputs(&self, ops: &B, step: &Step<'_, B>) -> B::Act {
         let mut h = self.embed(ops, &tokens_or(step, TokenId(0)));
@@ -280,29 +293,52 @@ impl<B: Backend> PerLayerInputs<B> {
 }
 
 impl<B: Backend> Layer<B> {
+    /// The stream after the layer, and its norm by `next`; `x` is the stream's norm by the layer's
+    /// own input norm.
     pub(crate) fn forward(
         &self,
         ops: &B,
         cache: &mut dyn KvCache<B>,
         context: &Context<'_, B>,
-        h: &B::Act,
-    ) -> B::Act {
+        (h, x): (&B::Act, &B::Act),
+        next: &B::Vector,
+    ) -> (B::Act, B::Act) {
         let eps = context.eps;
-        let x = ops.rms_norm(h, &self.input_norm, eps);
-        let a = self.attention.forward(ops, cache, context, self.id, &x);
-        let r = ops.add_norm(h, &a, &self.post_attention_norm, eps);
-
-        let f = self.feed_forward.forward(ops, &r, eps);
-        let mut y = ops.add_norm(&r, &f, &self.post_feed_forward_norm, eps);
-
+        let a = self.attention.forward(ops, cache, context, self.id, x);
+        let (r, normed) = ops.join(&Join {
+            residual: h,
+            branch: Branch::One(&a),
+            norm: &self.post_attention_norm,
+            scale: None,
+            next: &self.feed_forward.norms(),
+            eps,
+        });
+        let norm = &self.post_feed_forward_norm;
         if let (Some(branch), Some(inputs)) = (&self.per_layer, &context.per_layer) {
-            y = branch.forward(ops, &y, inputs, self.id, eps);
+            let end = End { residual: &r, norm, scale: None, next: &[], eps };
+            let (y, _) = self.feed_forward.forward(ops, &normed, &end);
+            let y = branch.forward(ops, &y, inputs, self.id, eps);
+            let y = match &self.scale {
+                Some(scale) => ops.scale(y, scale),
+                None => y,
+            };
+            let x = ops.rms_norm(&y, next, eps);
+            return (y, x);
         }
-        match &self.scale {
-            Some(scale) => ops.scale(y, scale),
-            None => y,
-        }
+        let scale = self.scale.as_ref();
+        let end = End { residual: &r, norm, scale, next: &[next], eps };
+        let (y, mut normed) = self.feed_forward.forward(ops, &normed, &end);
+        (y, normed.pop().expect("a norm for each of `next`"))
     }
+}
+
+/// A [`Join`] without its branch.
+struct End<'a, B: Backend> {
+    residual: &'a B::Act,
+    norm: &'a B::Vector,
+    scale: Option<&'a B::Vector>,
+    next: &'a [&'a B::Vector],
+    eps: f32,
 }
 
 impl<B: Backend> Attention<B> {
@@ -316,45 +352,84 @@ impl<B: Backend> Attention<B> {
     ) -> B::Act {
         let (plan, eps) = (context.kv, context.eps);
         let angles = &context.angles[self.rope];
-        let q = ops.norm_rope(&ops.linear(x, &self.wq), &self.q_norm, eps, angles);
         let o = match &self.source {
             KvSource::Own { wk, values, k_norm } => {
-                let keys = ops.linear(x, wk);
-                let v = match values {
-                    Values::Normed(wv) => ops.unit_norm(&ops.linear(x, wv), self.spec.width, eps),
-                    Values::Plain(wv) => ops.linear(x, wv),
-                    Values::RawKeys => ops.unit_norm(&keys, self.spec.width, eps),
-                };
-                let k = ops.norm_rope(&keys, k_norm, eps, angles);
-                cache.attend(ops, plan, layer, Qkv { q, k, v })
+                let qkv = self.project(ops, x, (wk, values, k_norm), angles, eps);
+                cache.attend(ops, plan, layer, qkv)
             }
-            KvSource::Shared(owner) => cache.attend_shared(ops, plan, *owner, q),
+            KvSource::Shared(owner) => {
+                let q = ops.norm_rope(&ops.linear(x, &self.wq), &self.q_norm, eps, angles);
+                cache.attend_shared(ops, plan, *owner, q)
+            }
         };
         ops.linear(&o, &self.wo)
     }
-}
 
-impl<B: Backend> FeedForward<B> {
-    fn forward(&self, ops: &B, r: &B::Act, eps: f32) -> B::Act {
-        let x = ops.rms_norm(r, &self.norm, eps);
-        let mid = ops.gelu_mul(&ops.linear(&x, &self.gate), &ops.linear(&x, &self.up));
-        let dense = ops.linear(&mid, &self.down);
-        match &self.experts {
-            None => dense,
-            Some(experts) => {
-                let dense = ops.rms_norm(&dense, &experts.post_dense_norm, eps);
-                let routed = experts.forward(ops, r, eps);
-                ops.add_norm(&dense, &routed, &experts.post_routed_norm, eps)
+    /// Queries, and keys and values of the layer's own.
+    fn project(
+        &self,
+        ops: &B,
+        x: &B::Act,
+        (wk, values, k_norm): (&B::Weight, &Values<B>, &B::Vector),
+        angles: &B::Angles,
+        eps: f32,
+    ) -> Qkv<B> {
+        let (wq, q_norm, width) = (&self.wq, &self.q_norm, self.spec.width);
+        let normed = |q: &B::Act, k: &B::Act, v: &B::Act| {
+            let [q, k, v] = ops.norm_heads(&Heads { q, k, v, q_norm, k_norm, width, eps, angles });
+            Qkv { q, k, v }
+        };
+        match values {
+            Values::Normed(wv) => {
+                let all = ops.linear_many(x, &[wq, wk, wv]);
+                normed(&all[0], &all[1], &all[2])
+            }
+            Values::RawKeys => {
+                let both = ops.linear_many(x, &[wq, wk]);
+                normed(&both[0], &both[1], &both[1])
+            }
+            Values::Plain(wv) => {
+                let both = ops.linear_many(x, &[wq, wk]);
+                let q = ops.norm_rope(&both[0], q_norm, eps, angles);
+                Qkv { q, k: ops.norm_rope(&both[1], k_norm, eps, angles), v: ops.linear(x, wv) }
             }
         }
     }
 }
 
+impl<B: Backend> FeedForward<B> {
+    /// What the branches read: norms of the residual, for the dense one, the router, the experts.
+    fn norms(&self) -> Vec<&B::Vector> {
+        let routed = self.experts.as_ref().map(|experts| [&experts.router_norm, &experts.norm]);
+        std::iter::once(&self.norm).chain(routed.into_iter().flatten()).collect()
+    }
+
+    /// The branches' sum, joined with the residual, whose [`norms`](Self::norms) are `normed`.
+    fn forward(&self, ops: &B, normed: &[B::Act], end: &End<'_, B>) -> (B::Act, Vec<B::Act>) {
+        let both = ops.linear_many(&normed[0], &[&self.gate, &self.up]);
+        let dense = ops.linear(&ops.gelu_mul(&both[0], &both[1]), &self.down);
+        let routed = self
+            .experts
+            .as_ref()
+            .map(|experts| (experts, experts.forward(ops, &normed[1], &normed[2])));
+        let branch = match &routed {
+            None => Branch::One(&dense),
+            Some((experts, routed)) => Branch::Normed([
+                (&dense, &experts.post_dense_norm),
+                (routed, &experts.post_routed_norm),
+            ]),
+        };
+        let &End { residual, norm, scale, next, eps } = end;
+        ops.join(&Join { residual, branch, norm, scale, next, eps })
+    }
+}
+
 impl<B: Backend> Experts<B> {
-    fn forward(&self, ops: &B, r: &B::Act, eps: f32) -> B::Act {
-        let logits = ops.linear(&ops.rms_norm(r, &self.router_norm, eps), &self.router);
+    /// Both inputs are norms of the residual: the router's and the experts' own.
+    fn forward(&self, ops: &B, for_router: &B::Act, x: &B::Act) -> B::Act {
+        let logits = ops.linear(for_router, &self.router);
         let routes = ops.route(&logits, &self.per_expert, self.top_k);
-        ops.experts(&ops.rms_norm(r, &self.norm, eps), &routes, &self.gate_up, &self.down)
+        ops.experts(x, &routes, &self.gate_up, &self.down)
     }
 }
 

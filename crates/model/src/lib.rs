@@ -10,7 +10,7 @@ pub mod assistant;
 pub mod config;
 pub mod gemma;
 mod load;
-mod names;
+pub mod names;
 mod run;
 mod traffic;
 

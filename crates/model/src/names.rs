@@ -60,6 +60,23 @@ const LAYER: &[(&str, &str)] = &[
 /// Where published checkpoints keep the text decoder, multimodal ones first.
 const PREFIXES: [&str; 3] = ["model.language_model.", "language_model.model.", "model."];
 
+/// What GGUF files call a tensor of a published checkpoint's text decoder or drafter, if it is one.
+pub fn to_gguf(name: &str) -> Option<String> {
+    let find = |table: &[(&'static str, &str)], name: &str| {
+        table.iter().find(|(_, hf)| *hf == name).map(|&(gguf, _)| gguf)
+    };
+    let Some(name) = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)) else {
+        return find(ASSISTANT, name).map(str::to_owned);
+    };
+    match name.strip_prefix("layers.").and_then(|rest| rest.split_once('.')) {
+        Some((layer, name)) => {
+            let layer: usize = layer.parse().ok()?;
+            find(LAYER, name).map(|gguf| format!("blk.{layer}.{gguf}"))
+        }
+        None => find(WHOLE, name).map(str::to_owned),
+    }
+}
+
 impl Names {
     /// Finds out from the tensors themselves.
     pub(crate) fn of(source: &dyn TensorSource) -> Self {

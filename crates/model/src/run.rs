@@ -60,10 +60,10 @@ pub trait Hooks<B: Backend> {
         h
     }
 
-    /// Sees the output of a layer and hands on what the next one gets.
-    fn after_layer(&mut self, ops: &B, layer: LayerId, h: B::Act) -> B::Act {
-        let _ = (ops, layer);
-        h
+    /// Sees the output of a layer; what it returns is what the next one gets instead.
+    fn after_layer(&mut self, ops: &B, layer: LayerId, h: &B::Act) -> Option<B::Act> {
+        let _ = (ops, layer, h);
+        None
     }
 }
 

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod checkpoint;
 pub mod conformance;
 mod fetched;
 mod goldens;
@@ -16,6 +17,7 @@ mod stored;
 mod toy;
 
 pub use answers::{LONGEST, PEBBLE_END, answers};
+pub use checkpoint::Checkpoint;
 pub use fetched::fetched;
 pub use goldens::{Goldens, largest_difference};
 pub use loaded::{Device, Loaded, Taps, argmax};

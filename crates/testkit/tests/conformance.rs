@@ -33,6 +33,11 @@ fn norms_reproduce_the_vectors() {
 }
 
 #[test]
+fn matrices_side_by_side_are_each_alone() {
+    each_isa(conformance::matrices_side_by_side_are_each_alone);
+}
+
+#[test]
 fn quantised_matrices_follow_the_law() {
     each_isa(conformance::quantised_matrices_follow_the_law);
 }

@@ -1,5 +1,5 @@
-//! A minute of requests that come, go and are dropped: every one that is not dropped finishes, and
-//! memory stays where it is.
+//! A minute of requests that come, go and are dropped, after half a one for things to settle: every
+//! one that is not dropped finishes, and memory stays where it is.
 #![cfg(feature = "slow")]
 
 use std::time::{Duration, Instant};
@@ -11,16 +11,20 @@ use lapidary_engine::{
     Budget, Engine, Event, Finish, HostShelf, Limits, NoDrafts, Parts, Preemptive, Prefixes,
     Request, Scheduler, Swap, Ticket,
 };
-use lapidary_model::Precision;
+use lapidary_model::{NoHooks, Precision};
 use lapidary_testkit::{Device, Loaded, Rng, repository};
 
 const CONTEXT: u32 = 320;
 const SLOTS: usize = 8;
 /// Requests that are alive at any time.
 const REQUESTS: usize = 64;
-const WARM_UP: Duration = Duration::from_secs(15);
-const DURATION: Duration = Duration::from_secs(60);
-/// Most that memory may grow after the warm-up, in percent.
+/// How long things settle.
+const SETTLING: Duration = Duration::from_secs(30);
+/// Over how long memory is averaged, after that and at the end: sections of saved prefixes come and
+/// go, and with them some per cent of it.
+const STRETCH: Duration = Duration::from_secs(15);
+const DURATION: Duration = Duration::from_secs(90);
+/// Most that memory may grow, in percent.
 const GROWTH: u64 = 2;
 
 fn parts() -> Parts<Cpu> {
@@ -38,6 +42,7 @@ fn parts() -> Parts<Cpu> {
         model: Box::new(model),
         cache: Box::new(cache),
         drafter: Box::new(NoDrafts),
+        hooks: Box::new(NoHooks),
         prefixes: Prefixes::new(Box::new(HostShelf::default()), budget),
         scheduler: scheduler.saving(64),
     }
@@ -49,6 +54,23 @@ fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
     let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
     pages.expect("the second number is the resident set") * 4096
+}
+
+#[derive(Default)]
+struct Mean {
+    sum: u64,
+    count: u64,
+}
+
+impl Mean {
+    fn add(&mut self, value: u64) {
+        self.sum += value;
+        self.count += 1;
+    }
+
+    fn value(&self) -> u64 {
+        self.sum / self.count
+    }
 }
 
 fn request(engine: &Engine, rng: &mut Rng) -> Request {
@@ -85,7 +107,7 @@ fn a_minute_of_requests_leaves_memory_flat_and_nobody_waiting() {
         Engine::start(|| Ok::<_, std::convert::Infallible>(parts()), move || began.elapsed());
     let (engine, thread) = started.unwrap_or_else(|e| panic!("{e}"));
     let (mut rng, mut alive, mut ended, mut dropped) = (Rng(8), Vec::new(), 0, 0);
-    let (begin, mut before) = (Instant::now(), 0);
+    let (begin, mut early, mut late) = (Instant::now(), Mean::default(), Mean::default());
     while begin.elapsed() < DURATION {
         while alive.len() < REQUESTS {
             let request = request(&engine, &mut rng);
@@ -98,12 +120,14 @@ fn a_minute_of_requests_leaves_memory_flat_and_nobody_waiting() {
         let all = alive.len();
         alive.retain_mut(|ticket| !has_ended(ticket));
         ended += all - alive.len();
-        if begin.elapsed() < WARM_UP {
-            before = resident();
+        match begin.elapsed() {
+            time if time > DURATION - STRETCH => late.add(resident()),
+            time if time > SETTLING && time < SETTLING + STRETCH => early.add(resident()),
+            _ => {}
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let after = resident();
+    let (before, after) = (early.value(), late.value());
     for mut ticket in alive {
         let end = ticket.by_ref().last();
         assert!(matches!(end, Some(Event::Finished { finish: Finish::Length, .. })), "{end:?}");

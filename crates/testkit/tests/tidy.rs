@@ -42,6 +42,7 @@ const CRATES: &[Crate] = &[
     Crate { name: "cache", ours: &["core"], theirs: &["thiserror"] },
     Crate { name: "model", ours: &["core"], theirs: &["thiserror"] },
     Crate { name: "engine", ours: &["core", "model"], theirs: &["thiserror"] },
+    Crate { name: "convert", ours: &["core", "format", "model"], theirs: &["rayon", "thiserror"] },
     Crate {
         name: "measure",
         ours: &["core", "engine", "model"],
@@ -72,6 +73,7 @@ const CRATES: &[Crate] = &[
             "backend-cpu",
             "backend-cuda",
             "cache",
+            "convert",
             "core",
             "engine",
             "format",
@@ -106,6 +108,7 @@ const FOR_TESTS: &[&str] =
 /// damaged files are given to everyone who reads them.
 const OURS_FOR_TESTS: &[(&str, &[&str])] = &[
     ("backend-cuda", &["backend-cpu", "cache", "format", "model"]),
+    ("convert", &["backend-cpu", "cache", "measure"]),
     ("format", &["model", "text"]),
 ];
 
@@ -119,6 +122,7 @@ const WALKERS: &[&str] = &[
     "crates/format/tests/promises/shared.rs",
     "crates/testkit/src/shared.rs",
     "crates/text/tests/it/support.rs",
+    "xtask/src/gpu.rs",
 ];
 /// Statics with interior mutability that are meant.
 const STATICS: &[&str] = &["crates/format/tests/measured/counting.rs"];

@@ -3,7 +3,9 @@
 use crate::common::{close, device, numbers, read, same_bits};
 use lapidary_backend_cpu::{Cpu, Isa};
 use lapidary_backend_cuda::Cuda;
-use lapidary_core::{Backend, KvKernels, KvLayerSpec, LayerPlan, Reach, Regime, SlotId, View};
+use lapidary_core::{
+    Backend, Code, KvKernels, KvLayerSpec, LayerPlan, Reach, Regime, SlotId, View,
+};
 use lapidary_testkit::Rng;
 
 const SLOTS: usize = 3;
@@ -137,6 +139,94 @@ fn attention_is_close_to_the_cpu_and_rows_are_alone() {
     }
 }
 
+fn rotated(keys: u8, values: u8) -> Regime {
+    Regime { keys: Code::Rotated(keys), values: Code::Rotated(values) }
+}
+
+fn hybrid(values: u8) -> Regime {
+    Regime { keys: Code::F16, values: Code::Rotated(values) }
+}
+
+#[test]
+fn attention_over_codes_is_close_to_the_cpu_and_rows_are_alone() {
+    let Some(cuda) = device() else { return };
+    let regimes = [
+        rotated(8, 8),
+        rotated(6, 6),
+        rotated(5, 5),
+        rotated(4, 4),
+        rotated(8, 4),
+        rotated(5, 6),
+        hybrid(8),
+        hybrid(4),
+    ];
+    let shapes = [(2, 1, 64), (1, 4, 128), (4, 2, 256), (2, 8, 512), (2, 2, 32), (1, 16, 256)];
+    for (i, (heads, group, width)) in shapes.into_iter().enumerate() {
+        let shape = Shape { heads, group, width, cells: 700 };
+        for (j, regime) in regimes.into_iter().enumerate() {
+            run(&cuda, &shape, regime, if (i + j) % 2 == 0 { 40 } else { 400 });
+        }
+    }
+    run(&cuda, &Shape { heads: 2, group: 2, width: 128, cells: 90 }, rotated(6, 5), 333);
+}
+
+/// One entry comes back as what is stored, rotated back: the codes and scales are the CPU's.
+#[test]
+fn stored_codes_are_those_of_the_cpu() {
+    let Some(cuda) = device() else { return };
+    let cpu = Cpu::new(Isa::best(), 4).expect("the best instruction set is there");
+    let mut rng = Rng(17);
+    for width in [32, 64, 128, 256, 512] {
+        for bits in [4, 5, 6, 8] {
+            let shape = Shape { heads: 2, group: 1, width, cells: 64 };
+            let total = SLOTS * 40 * shape.key_cols();
+            let mut v = numbers(&mut rng, total);
+            v[..width].fill(0.0);
+            v[width + 3] = f32::NAN;
+            v[2 * width..3 * width].iter_mut().for_each(|x| *x *= 1e-30);
+            v[4 * width..5 * width].iter_mut().for_each(|x| *x *= 1e18);
+            let regime = rotated(bits, bits);
+            let mut ours = cuda.reserve(regime, shape.spec(), SLOTS, shape.cells).expect("fits");
+            let mut theirs = cpu.reserve(regime, shape.spec(), SLOTS, shape.cells).expect("fits");
+            fill(&cuda, &mut ours, &shape, &v, &v, 40);
+            fill(&cpu, &mut theirs, &shape, &v, &v, 40);
+            let views: Vec<_> = (0..40).map(|e| chain(SlotId(0), e, e, 1)).collect();
+            let q = vec![0.0; 40 * shape.query_cols()];
+            let here = plan(&cuda, views.clone());
+            let here = cuda.attend_plain(&ours, &here, &cuda.upload(&q, shape.query_cols()));
+            let there = plan(&cpu, views);
+            let there = cpu.attend(&theirs, &there, &cpu.upload(&q, shape.query_cols()));
+            let what = format!("{regime}, heads of {width}");
+            same_bits(&read(&cuda, &here), &read(&cpu, &there), &what);
+        }
+    }
+}
+
+/// Long texts have more partial results than are kept at once.
+#[test]
+fn many_rows_of_a_long_text_are_as_each_alone() {
+    let Some(cuda) = device() else { return };
+    let mut rng = Rng(23);
+    let (shape, len) = (Shape { heads: 1, group: 2, width: 64, cells: 4200 }, 4100);
+    let total = SLOTS * len as usize * shape.key_cols();
+    let (k, v) = (numbers(&mut rng, total), numbers(&mut rng, total));
+    for regime in [Regime::F16, Regime::F32, rotated(5, 4)] {
+        let mut store = cuda.reserve(regime, shape.spec(), SLOTS, shape.cells).expect("it fits");
+        fill(&cuda, &mut store, &shape, &k, &v, len);
+        let views: Vec<_> = (len - 600..len).map(|pos| chain(SlotId(pos % 2), 0, pos, 1)).collect();
+        let cols = shape.query_cols();
+        let q = numbers(&mut rng, views.len() * cols);
+        let all = plan(&cuda, views.clone());
+        let together = read(&cuda, &cuda.attend(&store, &all, &cuda.upload(&q, cols)));
+        for (i, view) in views.iter().enumerate().step_by(29) {
+            let row = i * cols..(i + 1) * cols;
+            let alone = plan(&cuda, vec![view.clone()]);
+            let alone = cuda.attend(&store, &alone, &cuda.upload(&q[row.clone()], cols));
+            same_bits(&read(&cuda, &alone), &together[row], &format!("{regime}: row {i}"));
+        }
+    }
+}
+
 #[test]
 fn rings_wrap() {
     let Some(cuda) = device() else { return };
@@ -148,8 +238,8 @@ fn rings_wrap() {
 #[test]
 fn unknown_regimes_are_refused() {
     let Some(cuda) = device() else { return };
-    let regime = Regime { keys: lapidary_core::Code::F16, values: lapidary_core::Code::F32 };
+    let regime = Regime { keys: Code::F16, values: Code::F32 };
     let shape = Shape { heads: 1, group: 1, width: 64, cells: 8 };
     let refused = cuda.reserve(regime, shape.spec(), 1, 8).err().expect("it is refused");
-    assert!(refused.0.contains("use f16 or f32"), "{refused}");
+    assert!(refused.0.contains("both sides"), "{refused}");
 }

@@ -7,16 +7,21 @@ use lapidary_backend_cuda::{Cubins, Cuda};
 use lapidary_core::{Backend, BlockType, Matrix};
 use lapidary_testkit::Rng;
 
-/// Every quantised type with kernels.
-pub(crate) const QUANTISED: [BlockType; 8] = [
+/// Every quantised type.
+pub(crate) const QUANTISED: [BlockType; 13] = [
+    BlockType::IQ4_NL,
+    BlockType::IQ4_XS,
+    BlockType::MXFP4,
+    BlockType::Q2_K,
+    BlockType::Q3_K,
     BlockType::Q4_0,
     BlockType::Q4_1,
+    BlockType::Q4_K,
     BlockType::Q5_0,
     BlockType::Q5_1,
-    BlockType::Q8_0,
-    BlockType::Q4_K,
     BlockType::Q5_K,
     BlockType::Q6_K,
+    BlockType::Q8_0,
 ];
 
 /// The first device, or `None`, having said why.
@@ -56,6 +61,13 @@ pub(crate) fn stored(
     let size = block.block_bytes();
     let factors: &[usize] = match block {
         BlockType::Q4_0 | BlockType::Q5_0 | BlockType::Q8_0 => &[0],
+        BlockType::IQ4_NL | BlockType::IQ4_XS => &[0],
+        BlockType::Q2_K => &[80, 82],
+        BlockType::Q3_K => &[108],
+        BlockType::MXFP4 => {
+            bytes.chunks_exact_mut(size).for_each(|b| b[0] = 100 + rng.below(40) as u8);
+            &[]
+        }
         BlockType::Q4_1 | BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K => &[0, 2],
         BlockType::Q6_K => &[208],
         BlockType::F32 => {
@@ -73,7 +85,6 @@ pub(crate) fn stored(
             bytes = values.iter().flat_map(|v| half::bf16::from_f32(*v).to_le_bytes()).collect();
             &[]
         }
-        _ => panic!("no made-up {block}"),
     };
     for block in bytes.chunks_exact_mut(size) {
         for &at in factors {

@@ -6,3 +6,5 @@ mod common;
 mod matmul;
 mod models;
 mod ops;
+mod promises;
+mod schedules;

@@ -53,6 +53,7 @@ fn every_way_has_the_bits_of_the_plain_one() {
         Method::Few(16),
         Method::Few(32),
         Method::Many(32),
+        Method::Many(48),
         Method::Many(64),
     ];
     for block in QUANTISED {
@@ -169,9 +170,36 @@ fn quantised_experts_have_the_bits_of_the_cpu() {
     let rows = [1, 2, 4, 5, 30, 100, 150, 300, 700];
     experts(BlockType::Q4_K, BlockType::Q5_0, &rows);
     experts(BlockType::Q6_K, BlockType::Q8_0, &rows);
+    experts(BlockType::Q2_K, BlockType::IQ4_NL, &rows);
+    experts(BlockType::IQ4_XS, BlockType::MXFP4, &rows);
+    experts(BlockType::Q3_K, BlockType::Q4_1, &rows);
 }
 
 #[test]
 fn experts_of_floats_have_the_bits_of_the_cpu() {
     experts(BlockType::F32, BlockType::BF16, &[1, 6, 40]);
+}
+
+/// Matrices side by side, of one format and of several, give what each gives alone.
+#[test]
+fn matrices_side_by_side_have_the_bits_of_each_alone() {
+    let Some(cuda) = device() else { return };
+    let mut rng = Rng(8);
+    let cols = 512;
+    let types = [BlockType::Q4_K, BlockType::Q4_K, BlockType::Q4_K, BlockType::Q4_K]
+        .into_iter()
+        .zip([100, 352, 33, 64])
+        .chain([(BlockType::Q6_K, 70), (BlockType::Q8_0, 96), (BlockType::Q8_0, 40)]);
+    let weights: Vec<_> = types
+        .map(|(block, rows)| cuda.matrix(stored(&mut rng, block, [1, rows, cols])).expect("fits"))
+        .collect();
+    let all: Vec<_> = weights.iter().collect();
+    for m in [1, 2, 3, 4, 7, 16, 40, 200] {
+        let x = cuda.upload(&activations(&mut rng, m * cols), cols);
+        let together = cuda.linear_many(&x, &all);
+        for (i, (ours, w)) in together.iter().zip(&all).enumerate() {
+            let alone = read(&cuda, &cuda.linear(&x, w));
+            same_bits(&read(&cuda, ours), &alone, &format!("matrix {i}, {m} rows"));
+        }
+    }
 }

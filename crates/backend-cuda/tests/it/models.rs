@@ -3,7 +3,7 @@
 use crate::common::{device, same_bits};
 use lapidary_backend_cuda::Cuda;
 use lapidary_cache::Extent;
-use lapidary_core::{Batch, KvCache, Regime, SlotId, TokenId, Want};
+use lapidary_core::{Batch, Code, KvCache, Regime, SlotId, TokenId, Want};
 use lapidary_model::{NoHooks, Precision};
 use lapidary_testkit::{Goldens, Loaded, Rng, Taps, largest_difference, shared};
 
@@ -148,6 +148,17 @@ fn random_step(rng: &mut Rng, texts: &[Vec<TokenId>], done: &[usize]) -> Batch {
         }
     }
     batch.build()
+}
+
+#[test]
+fn rows_keep_their_bits_under_codes() {
+    let sides = |keys, values| Regime { keys, values };
+    let (four, five, six, eight) =
+        (Code::Rotated(4), Code::Rotated(5), Code::Rotated(6), Code::Rotated(8));
+    for regime in [sides(eight, eight), sides(six, five), sides(four, four), sides(Code::F16, five)]
+    {
+        schedules("pebble/gguf/pebble-Q8_0.gguf", regime, 5);
+    }
 }
 
 #[test]

@@ -127,22 +127,31 @@ fn rows_do_not_see_their_company() {
     }
 }
 
+/// Rows as long as vocabularies, short ones, and ones with hardly a candidate.
 #[test]
-fn the_likeliest_is_the_first_of_the_largest() {
+fn the_likeliest_are_those_of_the_definition() {
     let Some(cuda) = device() else { return };
     let mut rng = Rng(6);
-    let (rows, cols) = (5, 3000);
-    let mut x = numbers(&mut rng, rows * cols);
-    x[2999] = 5.0;
-    x[cols + 17] = 5.0;
-    x[cols + 2017] = 5.0;
-    x[2 * cols..3 * cols].fill(-1.0);
-    let ours = cuda.greedy(&cuda.upload(&x, cols)).expect("the device works");
-    let pick = |row: &[f32]| {
-        (0..cols).reduce(|a, b| if row[b] > row[a] { b } else { a }).expect("there are columns")
-    };
-    let theirs: Vec<usize> = x.chunks_exact(cols).map(pick).collect();
-    assert_eq!(ours.iter().map(|t| t.index()).collect::<Vec<_>>(), theirs);
+    for (rows, cols) in [(1, 262_144), (3, 20_001), (5, 3000), (2, 7)] {
+        let mut x = numbers(&mut rng, rows * cols);
+        // Many equals, zeros of both signs, and numbers that are no candidates.
+        x.iter_mut().step_by(3).for_each(|x| *x = (*x * 8.0).round() / 8.0);
+        x.iter_mut().skip(1).step_by(97).for_each(|x| *x = -0.0);
+        x.iter_mut().skip(2).step_by(89).for_each(|x| *x = f32::NEG_INFINITY);
+        x[cols - 1] = f32::NAN;
+        x[(rows - 1) * cols..].iter_mut().skip(5).for_each(|x| *x = f32::NEG_INFINITY);
+        let act = cuda.upload(&x, cols);
+        for k in [1, 2, 40, 64, 500, 1024, 1500] {
+            let ours = cuda.top(&act, rows, k).expect("the device works");
+            for (i, (ours, row)) in ours.iter().zip(x.chunks_exact(cols)).enumerate() {
+                let theirs = lapidary_core::likeliest(row, k);
+                let bits = |c: &lapidary_core::Candidate| (c.token, c.logit.to_bits());
+                let (ours, theirs): (Vec<_>, Vec<_>) =
+                    (ours.iter().map(bits).collect(), theirs.iter().map(bits).collect());
+                assert_eq!(ours, theirs, "the best {k} of row {i} of {rows} x {cols}");
+            }
+        }
+    }
 }
 
 /// Equal runs of launches become graphs, and buffers come back at the same addresses: results must

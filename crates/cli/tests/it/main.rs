@@ -1,9 +1,11 @@
 //! The real binary, as a person types it.
 
+mod ahead;
 mod asking;
 mod chat;
 mod command_line;
 mod doctor;
+mod files;
 mod hostile;
 mod info;
 mod serve;

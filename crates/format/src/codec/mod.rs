@@ -88,6 +88,16 @@ pub fn encode(block: BlockType, values: &[f32]) -> Result<Vec<u8>, CodecError> {
     Ok(out)
 }
 
+/// The nearest 16-bit float, as its bits.
+pub fn half_bits(x: f32) -> u16 {
+    half::f16::from_f32(x).to_bits()
+}
+
+/// The value of a 16-bit float.
+pub fn half_value(bits: u16) -> f32 {
+    half::f16::from_bits(bits).to_f32()
+}
+
 /// Decodes one block.
 type Decoder = fn(&[u8], &mut [f32]);
 

@@ -1,6 +1,7 @@
 //! A GGUF model as a source of tensors.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::path::Path;
 
 use lapidary_core::{SourceError, TensorInfo, TensorSource, Value};
@@ -103,6 +104,10 @@ impl TensorSource for Gguf {
 
     fn bytes(&self, name: &str) -> Result<Cow<'_, [u8]>, SourceError> {
         self.tensors.bytes(&self.origin, name)
+    }
+
+    fn release(&self, name: &str, bytes: Range<usize>) {
+        self.tensors.release(name, bytes);
     }
 
     fn floats(&self, name: &str) -> Result<Vec<f32>, SourceError> {

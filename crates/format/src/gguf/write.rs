@@ -19,8 +19,10 @@ use crate::layout::stored_bytes;
 pub struct Writer<W> {
     out: W,
     alignment: usize,
-    /// Tensors to come, with their bytes.
+    /// Tensors to come, with their bytes. The first may have been given in part.
     awaited: vec::IntoIter<(String, usize)>,
+    /// Bytes given of the first.
+    given: usize,
 }
 
 /// A file could not be written.
@@ -82,7 +84,7 @@ impl<W: Write> Writer<W> {
         pad(&mut out, header.len(), alignment)?;
         let names = tensors.iter().map(|(name, _)| name.clone());
         let awaited: Vec<_> = names.zip(sizes).collect();
-        Ok(Self { out, alignment, awaited: awaited.into_iter() })
+        Ok(Self { out, alignment, awaited: awaited.into_iter(), given: 0 })
     }
 
     /// Writes the next tensor.
@@ -91,24 +93,43 @@ impl<W: Write> Writer<W> {
     /// [`WriteError::Order`] or [`WriteError::Length`], with nothing written, or
     /// [`WriteError::Output`].
     pub fn tensor(&mut self, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
-        self.check_next(name, bytes)?;
-        self.awaited.next();
-        self.out.write_all(bytes)?;
-        pad(&mut self.out, bytes.len(), self.alignment)?;
-        Ok(())
-    }
-
-    fn check_next(&self, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
-        let next = self.awaited.as_slice().first();
-        let Some((_, expected)) = next.filter(|(expected, _)| expected == name) else {
-            let expected = next.map(|(expected, _)| expected.clone());
-            return Err(WriteError::Order { found: name.to_owned(), expected });
-        };
-        let (expected, found) = (*expected, bytes.len());
+        let (expected, found) = (self.left_of(name)?, bytes.len());
         if found != expected {
             return Err(WriteError::Length { name: name.to_owned(), expected, found });
         }
+        self.piece(name, bytes)
+    }
+
+    /// Writes some more bytes of the next tensor, which ends when it has all of them.
+    ///
+    /// # Errors
+    /// [`WriteError::Order`] or [`WriteError::Length`], with nothing written, or
+    /// [`WriteError::Output`].
+    pub fn piece(&mut self, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
+        let (expected, found) = (self.left_of(name)?, bytes.len());
+        if found > expected {
+            return Err(WriteError::Length { name: name.to_owned(), expected, found });
+        }
+        self.out.write_all(bytes)?;
+        self.given += found;
+        if found == expected {
+            pad(&mut self.out, self.given, self.alignment)?;
+            self.awaited.next();
+            self.given = 0;
+        }
         Ok(())
+    }
+
+    /// Bytes that the next tensor still lacks, if that is its name.
+    fn left_of(&self, name: &str) -> Result<usize, WriteError> {
+        let next = self.awaited.as_slice().first();
+        match next.filter(|(expected, _)| expected == name) {
+            Some((_, bytes)) => Ok(bytes - self.given),
+            None => Err(WriteError::Order {
+                found: name.to_owned(),
+                expected: next.map(|(expected, _)| expected.clone()),
+            }),
+        }
     }
 
     /// Hands the output back, flushed.

@@ -145,11 +145,11 @@ impl<B: Backend> Hooks<B> for LayerWatch {
         h
     }
 
-    fn after_layer(&mut self, ops: &B, layer: LayerId, h: B::Act) -> B::Act {
-        self.keep(ops, Some(layer.0), &h);
+    fn after_layer(&mut self, ops: &B, layer: LayerId, h: &B::Act) -> Option<B::Act> {
+        self.keep(ops, Some(layer.0), h);
         let next = layer.0 + 1;
         self.log.enter((next < self.layers).then_some(next));
-        h
+        None
     }
 }
 

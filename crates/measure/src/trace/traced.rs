@@ -4,8 +4,8 @@ use std::fmt;
 use std::ops::Range;
 
 use lapidary_core::{
-    Backend, Candidate, DeviceError, KvKernels, KvLayerSpec, LayerPlan, Matrix, Regime, Rope,
-    SlotId, TokenId, Transport, Unsupported,
+    Backend, Branch, Candidate, DeviceError, Heads, Join, KvKernels, KvLayerSpec, LayerPlan,
+    Matrix, Regime, Rope, SlotId, TokenId, Transport, Unsupported,
 };
 
 use super::Log;
@@ -69,13 +69,24 @@ impl<B: Backend> Traced<B> {
     /// Like [`timed`](Self::timed), and looks at the rows that come out if the log guards.
     fn rows(&self, category: Category, op: &'static str, run: impl FnOnce(&B) -> B::Act) -> B::Act {
         let rows = self.timed(category, op, run);
-        if self.log.guards() {
+        self.look(op, [&rows]);
+        rows
+    }
+
+    /// Looks at results of `op` if the log guards.
+    fn look<'a>(&self, op: &'static str, results: impl IntoIterator<Item = &'a B::Act>)
+    where
+        B::Act: 'a,
+    {
+        if !self.log.guards() {
+            return;
+        }
+        for rows in results {
             // A device that has failed says so at the end of the step.
-            if let Ok(values) = self.inner.read(&rows) {
+            if let Ok(values) = self.inner.read(rows) {
                 self.log.look(op, &values);
             }
         }
-        rows
     }
 
     /// What the guard found joins what the device reports.
@@ -134,6 +145,33 @@ impl<B: Backend> Backend for Traced<B> {
     ) -> Result<Vec<Vec<Candidate>>, DeviceError> {
         let found = self.timed(Category::Transfer, "top", |inner| inner.top(logits, rows, k));
         self.unless_astray(found)
+    }
+
+    fn linear_many(&self, x: &Self::Act, ws: &[&Self::Weight]) -> Vec<Self::Act> {
+        let run = |inner: &B| inner.linear_many(x, ws);
+        let products = self.timed(Category::Matmul, "linear_many", run);
+        self.look("linear_many", &products);
+        products
+    }
+
+    fn norm_heads(&self, heads: &Heads<'_, Self>) -> [Self::Act; 3] {
+        let &Heads { q, k, v, q_norm, k_norm, width, eps, angles } = heads;
+        let heads = Heads { q, k, v, q_norm, k_norm, width, eps, angles };
+        let normed = self.timed(Category::Norm, "norm_heads", |inner| inner.norm_heads(&heads));
+        self.look("norm_heads", &normed);
+        normed
+    }
+
+    fn join(&self, join: &Join<'_, Self>) -> (Self::Act, Vec<Self::Act>) {
+        let &Join { residual, ref branch, norm, scale, next, eps } = join;
+        let branch = match *branch {
+            Branch::One(x) => Branch::One(x),
+            Branch::Normed(pair) => Branch::Normed(pair),
+        };
+        let join = Join { residual, branch, norm, scale, next, eps };
+        let (sum, next) = self.timed(Category::Norm, "join", |inner| inner.join(&join));
+        self.look("join", std::iter::once(&sum).chain(&next));
+        (sum, next)
     }
 
     timed! {

@@ -1,0 +1,11 @@
+//! What conversion promises.
+
+mod answers;
+mod conversion;
+mod hostile;
+mod imatrix;
+mod known_rows;
+#[cfg(feature = "slow")]
+mod quality;
+mod quantise;
+mod verify;
