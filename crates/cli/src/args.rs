@@ -93,7 +93,7 @@ impl DeviceArgs {
     /// set ask for the CPU. A choice that nobody made is said aloud, once.
     pub(crate) fn device(&self) -> DeviceName {
         let for_cpu = self.threads.is_some() || self.isa.is_some();
-        let asked = self.device.or(for_cpu.then_some(DeviceName::Cpu));
+        let asked = self.device.or(if for_cpu { Some(DeviceName::Cpu) } else { None });
         *self.chosen.get_or_init(|| asked.unwrap_or_else(best_device))
     }
 
