@@ -2,7 +2,7 @@
 //!
 //! The error of a matrix product is the error of the weights times the inputs, so a weight whose
 //! input is large must be kept more exactly. [`Imatrix`] is the public GGUF form that llama.cpp
-//! writes and reads too; [`collect`] makes it by running a model on a device that is
+//! writes and reads too; [`collect()`] makes it by running a model on a device that is
 //! [`Observed`].
 
 mod collect;
