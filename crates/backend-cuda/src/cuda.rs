@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use lapidary_core::{
     Backend, Branch, Candidate, DeviceError, Heads, Join, Matrix, Rope, TokenId, Unsupported,
-    likeliest,
+    join_apart, likeliest,
 };
 
 use crate::act::{Act, Codes};
@@ -567,7 +567,7 @@ impl Backend for Cuda {
         let is_whole = norms.into_iter().all(|w| w.len == width);
         let served = width > NARROW && width <= WIDE && width.is_multiple_of(32);
         if !served || !is_whole || next.len() > NEXT {
-            return self.join_apart(join);
+            return join_apart(self, join);
         }
         for x in [Some(a), b].into_iter().flatten() {
             assert_eq!((x.rows(), x.cols()), (rows, width), "shapes of a sum");
@@ -606,25 +606,5 @@ impl Backend for Cuda {
         // have a place for every block of whole segments.
         unsafe { self.launch(Kernel::Join, ANY, shape, &args) };
         (y, normed.into_iter().map(|(x, codes)| x.rounded(Some(codes))).collect())
-    }
-}
-
-impl Cuda {
-    /// [`Backend::join`] by its definition, for widths that its kernel does not serve.
-    fn join_apart(&self, join: &Join<'_, Self>) -> (Act, Vec<Act>) {
-        let &Join { residual, ref branch, norm, scale, next, eps } = join;
-        let y = match *branch {
-            Branch::One(x) => self.add_norm(residual, x, norm, eps),
-            Branch::Normed([(a, a_norm), (b, b_norm)]) => {
-                let a = self.rms_norm(a, a_norm, eps);
-                self.add_norm(residual, &self.add_norm(&a, b, b_norm, eps), norm, eps)
-            }
-        };
-        let y = match scale {
-            Some(scale) => self.scale(y, scale),
-            None => y,
-        };
-        let next = next.iter().map(|w| self.rms_norm(&y, w, eps)).collect();
-        (y, next)
     }
 }

@@ -239,19 +239,24 @@ pub trait Backend: Sized + 'static {
     /// `y = scale ⊙ (residual + rms_norm(branch, norm))`, and `rms_norm(y, w)` for each `w` of
     /// `next`.
     fn join(&self, join: &Join<'_, Self>) -> (Self::Act, Vec<Self::Act>) {
-        let &Join { residual, ref branch, norm, scale, next, eps } = join;
-        let y = match *branch {
-            Branch::One(x) => self.add_norm(residual, x, norm, eps),
-            Branch::Normed([(a, a_norm), (b, b_norm)]) => {
-                let a = self.rms_norm(a, a_norm, eps);
-                self.add_norm(residual, &self.add_norm(&a, b, b_norm, eps), norm, eps)
-            }
-        };
-        let y = match scale {
-            Some(scale) => self.scale(y, scale),
-            None => y,
-        };
-        let next = next.iter().map(|w| self.rms_norm(&y, w, eps)).collect();
-        (y, next)
+        join_apart(self, join)
     }
+}
+
+/// [`Backend::join`] by its definition, for devices whose own form does not serve every width.
+pub fn join_apart<B: Backend>(ops: &B, join: &Join<'_, B>) -> (B::Act, Vec<B::Act>) {
+    let &Join { residual, ref branch, norm, scale, next, eps } = join;
+    let y = match *branch {
+        Branch::One(x) => ops.add_norm(residual, x, norm, eps),
+        Branch::Normed([(a, a_norm), (b, b_norm)]) => {
+            let a = ops.rms_norm(a, a_norm, eps);
+            ops.add_norm(residual, &ops.add_norm(&a, b, b_norm, eps), norm, eps)
+        }
+    };
+    let y = match scale {
+        Some(scale) => ops.scale(y, scale),
+        None => y,
+    };
+    let next = next.iter().map(|w| ops.rms_norm(&y, w, eps)).collect();
+    (y, next)
 }

@@ -17,7 +17,9 @@ mod rotation;
 mod section;
 mod tensor;
 
-pub use backend::{Backend, Branch, DeviceError, Heads, Join, Matrix, Rope, Unsupported};
+pub use backend::{
+    Backend, Branch, DeviceError, Heads, Join, Matrix, Rope, Unsupported, join_apart,
+};
 pub use batch::{Batch, BatchBuilder, BatchError, Input, Row, RowSpec, Span, SpanSpec, Want};
 pub use block::BlockType;
 pub use constraint::{Constraint, Next, Stuck, TokenSet};
