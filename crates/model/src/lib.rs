@@ -6,6 +6,7 @@
 //! device, no cache format, no request and no file.
 #![forbid(unsafe_code)]
 
+pub mod angles;
 pub mod assistant;
 pub mod config;
 pub mod gemma;
