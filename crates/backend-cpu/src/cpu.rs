@@ -2,13 +2,16 @@
 
 mod ceilings;
 mod experts;
+mod head;
 mod routes;
 
 pub use routes::Routes;
 
 use std::ops::Range;
 
-use lapidary_core::{Backend, DeviceError, LayerPlan, Matrix, Rope, TokenId, Unsupported};
+use lapidary_core::{
+    Backend, Candidate, DeviceError, Head, LayerPlan, Matrix, Rope, TokenId, Unsupported,
+};
 
 use crate::act::{Act, Codes};
 use crate::blocks::BLOCK;
@@ -142,6 +145,7 @@ impl Cpu {
                     (self.kernels.matmul)(&Job {
                         kind: w.kind,
                         group: w.group(matrix, g),
+                        apart: w.apart(matrix, g),
                         inputs,
                         rows,
                         out: out.start(),
@@ -226,6 +230,27 @@ impl Backend for Cpu {
         let mut out = Act::zeros(x.rows(), w.rows);
         self.multiply(self.inputs(x, w), w, &[(0, &rows)], &mut out);
         out
+    }
+
+    /// A large matrix of Q8_0 is kept in two planes.
+    fn head(&self, stored: Matrix<'_>) -> Result<Weight, Unsupported> {
+        if Weight::splits(&stored) {
+            return Ok(Weight::pack_planes(&stored, &self.pool));
+        }
+        self.matrix(stored)
+    }
+
+    fn likeliest(
+        &self,
+        x: &Act,
+        rows: usize,
+        head: &Head<'_, Self>,
+        k: usize,
+    ) -> Result<Vec<Vec<Candidate>>, DeviceError> {
+        match &head.weight.planes {
+            Some(planes) => Ok(head::likeliest(self, x, head, planes, k)),
+            None => self.top(&head.logits(self, x), rows, k),
+        }
     }
 
     fn rms_norm(&self, x: &Act, w: &Vec<f32>, eps: f32) -> Act {

@@ -31,6 +31,19 @@ pub trait Model<B: Backend> {
     ) -> B::Act;
     /// Next-token logits of the given hidden states.
     fn logits(&self, ops: &B, hidden: &B::Act) -> B::Act;
+    /// The likeliest `k` tokens after each of `rows` hidden states, likeliest first.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn likeliest(
+        &self,
+        ops: &B,
+        hidden: &B::Act,
+        rows: usize,
+        k: usize,
+    ) -> Result<Vec<Vec<Candidate>>, DeviceError> {
+        ops.top(&self.logits(ops, hidden), rows, k)
+    }
 }
 
 /// A batch and what was decided about it, once, for all layers.
@@ -127,7 +140,7 @@ pub fn run_with<B: Backend>(
     let hidden = fetch(ops, batch, |row| row.want.hidden, |rows| ops.select(&states, rows))?;
     let head = |rows: &[usize]| model.logits(ops, &ops.select(&states, rows));
     let logits = fetch(ops, batch, |row| row.want.logits, head)?;
-    let top = fetch_top(ops, batch, head)?;
+    let top = fetch_top(ops, model, batch, &states)?;
     ops.finish()?;
     Ok(Outputs { hidden, logits, top })
 }
@@ -136,14 +149,15 @@ pub fn run_with<B: Backend>(
 /// row asks for; a shorter list is the beginning of a longer one.
 fn fetch_top<B: Backend>(
     ops: &B,
+    model: &dyn Model<B>,
     batch: &Batch,
-    head: impl FnOnce(&[usize]) -> B::Act,
+    states: &B::Act,
 ) -> Result<Vec<(usize, Vec<Candidate>)>, DeviceError> {
     let rows = batch.rows_where(|row| row.want.top > 0);
     let Some(most) = rows.iter().map(|&row| batch.rows()[row].want.top).max() else {
         return Ok(Vec::new());
     };
-    let mut found = ops.top(&head(&rows), rows.len(), most)?;
+    let mut found = model.likeliest(ops, &ops.select(states, &rows), rows.len(), most)?;
     for (&row, candidates) in rows.iter().zip(&mut found) {
         candidates.truncate(batch.rows()[row].want.top);
     }
