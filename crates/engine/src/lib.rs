@@ -31,6 +31,7 @@ mod sequence;
 mod share;
 mod shelf;
 mod ticket;
+mod timing;
 mod turn;
 
 mod draft;
@@ -53,4 +54,5 @@ pub use sampling::{BadSampling, Dry, Logprobs, NoChoice, Sampling, Xtc, logprobs
 pub use scheduler::{CacheOp, Scheduler, Stats};
 pub use shelf::{HostShelf, Label, SectionKey, Shelf};
 pub use ticket::Ticket;
+pub use timing::{Histogram, NoWatch, Phase, StepWatch, Times};
 pub use turn::{Aids, turn, turn_with};

@@ -11,8 +11,8 @@ use lapidary_cache::{Cache, Extent};
 use lapidary_core::{Code, KvCache, LayerId, Regime, TokenId};
 use lapidary_engine::{
     Aids, Budget, Draft, DraftCall, Drafter, Event, Finish, FirstCome, HostShelf, Limits, NoDrafts,
-    Policy, Preemptive, Prefixes, Request, RequestId, Sampling, Scheduler, ShortestPrompt, Stats,
-    Swap, Target, turn, turn_with,
+    NoWatch, Policy, Preemptive, Prefixes, Request, RequestId, Sampling, Scheduler, ShortestPrompt,
+    Stats, Swap, Target, turn, turn_with,
 };
 use lapidary_model::{Model, NoHooks, Precision};
 use lapidary_testkit::{Device, Loaded, Rng, repository};
@@ -196,7 +196,12 @@ fn play(subject: &mut Subject, seed: u64) -> Stats {
         }
         let Loaded { ops, model, .. } = &subject.loaded;
         let target = Target { ops, model, cache: &mut cache };
-        let aids = Aids { drafter: &mut oracle, prefixes: &mut prefixes, hooks: &mut NoHooks };
+        let aids = Aids {
+            drafter: &mut oracle,
+            prefixes: &mut prefixes,
+            hooks: &mut NoHooks,
+            watch: &mut NoWatch,
+        };
         let step = turn_with(&mut scheduler, target, aids);
         listen(&mut scheduler, &mut told);
         if !step.expect("the device works") && coming.len() == 0 {
