@@ -102,7 +102,7 @@ impl Subject {
 fn listen(scheduler: &mut Scheduler, told: &mut HashMap<(RequestId, u32), Text>) {
     while let Some(event) = scheduler.poll_event() {
         match event {
-            Event::Token { id, sample, token, logprobs } => {
+            Event::Token { id, sample, token, logprobs, .. } => {
                 let mut bits = Vec::new();
                 if let Some(logprobs) = logprobs {
                     bits.push(logprobs.token.to_bits());
@@ -111,7 +111,7 @@ fn listen(scheduler: &mut Scheduler, told: &mut HashMap<(RequestId, u32), Text>)
                 }
                 told.entry((id, sample)).or_default().told.push((token, bits));
             }
-            Event::Finished { id, sample, finish } => {
+            Event::Finished { id, sample, finish, .. } => {
                 told.entry((id, sample)).or_default().finish = Some(finish);
             }
             _ => {}

@@ -3,12 +3,11 @@
 use lapidary_core::{Backend, Candidate, SlotId, TokenId};
 use lapidary_model::assistant::Assistant;
 
-use super::{Draft, DraftCall, Drafter, Target};
+use super::{Draft, DraftCall, DraftShape, Drafter, Target};
 
 /// Drafts chains, or trees that keep the likeliest branches.
 pub struct AssistantDrafter<B: Backend> {
     assistant: Assistant<B>,
-    width: usize,
 }
 
 /// One call's draft while it grows.
@@ -17,7 +16,7 @@ struct Growth {
     call: usize,
     slot: SlotId,
     room: usize,
-    depth: usize,
+    shape: DraftShape,
     nodes: Vec<(TokenId, Option<usize>)>,
     /// The branches that may go on.
     front: Vec<Branch>,
@@ -34,13 +33,9 @@ struct Branch {
 }
 
 impl<B: Backend> AssistantDrafter<B> {
-    /// Keeps the `width` best guesses at each depth; one makes chains.
-    ///
-    /// # Panics
-    /// If `width` is zero.
-    pub fn new(assistant: Assistant<B>, width: usize) -> Self {
-        assert!(width > 0, "a draft has at least one branch");
-        Self { assistant, width }
+    /// Keeps as many of the best guesses at each depth as each call's shape says.
+    pub fn new(assistant: Assistant<B>) -> Self {
+        Self { assistant }
     }
 
     /// Guesses one token further for all growing drafts at once. `None` if the device failed.
@@ -52,13 +47,14 @@ impl<B: Backend> AssistantDrafter<B> {
         let Target { ops, model, cache } = target;
         let hidden = ops.upload(&hidden, hidden.len() / slots.len());
         let guess = self.assistant.guess(*ops, *model, &mut **cache, &slots, &tokens, &hidden);
-        let mut likeliest = ops.top(&guess.logits, slots.len(), self.width).ok()?.into_iter();
+        let widest = growing.iter().map(|growth| growth.shape.width).max()?;
+        let mut likeliest = ops.top(&guess.logits, slots.len(), widest).ok()?.into_iter();
         let hidden = ops.read(&guess.hidden).ok()?;
         let mut states = hidden.chunks_exact(hidden.len() / slots.len());
         for growth in growing {
             let branches = growth.front.len();
             let found = likeliest.by_ref().take(branches).zip(states.by_ref().take(branches));
-            growth.extend(found.collect(), self.width);
+            growth.extend(found.collect());
         }
         Some(())
     }
@@ -72,18 +68,18 @@ impl Growth {
             hidden: asked.hidden?.to_vec(),
             behind: 0.0,
         };
-        let DraftCall { slot, room, depth, .. } = *asked;
-        Some(Self { call, slot, room, depth, nodes: Vec::new(), front: vec![root] })
+        let DraftCall { slot, room, shape, .. } = *asked;
+        Some(Self { call, slot, room, shape, nodes: Vec::new(), front: vec![root] })
     }
 
     /// Whether another guess could matter.
     fn goes_on(&self, depth: usize) -> bool {
-        depth < self.depth && self.nodes.len() < self.room && !self.front.is_empty()
+        depth < self.shape.depth && self.nodes.len() < self.room && !self.front.is_empty()
     }
 
     /// Takes in the likeliest followers of each branch at the front, with the state they come
     /// from, and keeps the best of all.
-    fn extend(&mut self, found: Vec<(Vec<Candidate>, &[f32])>, width: usize) {
+    fn extend(&mut self, found: Vec<(Vec<Candidate>, &[f32])>) {
         let mut next = Vec::new();
         for (branch, (followers, state)) in self.front.drain(..).zip(found) {
             let top = followers.first().map_or(0.0, |best| best.logit);
@@ -96,7 +92,7 @@ impl Growth {
         }
         // Stable: of equals, the earlier branch and the likelier token stay first.
         next.sort_by(|a, b| a.behind.total_cmp(&b.behind));
-        next.truncate(width.min(self.room - self.nodes.len()));
+        next.truncate(self.shape.width.min(self.room - self.nodes.len()));
         for branch in &mut next {
             self.nodes.push((branch.token, branch.node));
             branch.node = Some(self.nodes.len() - 1);

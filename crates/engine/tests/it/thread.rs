@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use lapidary_core::TokenId;
 use lapidary_engine::{
-    Engine, EngineStats, Event, Finish, FirstCome, Health, Limits, NoDrafts, Parts, Phase,
+    Engine, EngineStats, Event, Finish, FirstCome, Guesses, Health, Limits, NoDrafts, Parts, Phase,
     Prefixes, Refused, Request, RequestId, Scheduler, StartError, SubmitError, Ticket,
 };
 use lapidary_model::NoHooks;
@@ -116,11 +116,13 @@ fn every_step_is_timed_phase_by_phase() {
 #[test]
 fn a_wait_for_a_slot_is_time_in_the_queue() {
     let engine = start(Limits { slots: 1, ..LIMITS });
-    let long = engine.submit(request(&engine, Some(200))).unwrap();
+    let mut long = engine.submit(request(&engine, None)).unwrap();
     let waits = engine.submit(request(&engine, Some(1))).unwrap();
     let given_up = engine.submit(request(&engine, Some(1))).unwrap();
     drop(given_up);
-    assert_eq!(outcome(long).1, Finish::Length);
+    wait_until("one has given up", || engine.stats().work.waiting == 1);
+    assert_eq!(long.by_ref().take(200).count(), 200);
+    drop(long);
     assert_eq!(outcome(waits).1, Finish::Length);
     let queue = engine.stats().times.queue;
     assert_eq!(queue.count(), 2, "who gave up waiting is not counted");
@@ -324,7 +326,10 @@ fn a_breakdown_wakes_the_task_that_waits() {
     let event = poll(&mut waiting, || ops.explosive.store(true, Ordering::Relaxed));
     let reason = "the engine panicked: a panic on the device".to_owned();
     let finish = Finish::Failed(reason);
-    assert_eq!(event, Some(Event::Finished { id: waiting.id(), sample: 0, finish }));
+    assert_eq!(
+        event,
+        Some(Event::Finished { id: waiting.id(), sample: 0, finish, guesses: Guesses::default() })
+    );
     drop(running);
 }
 
