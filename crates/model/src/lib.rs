@@ -19,5 +19,5 @@ mod traffic;
 pub mod fuzz;
 
 pub use load::{LoadError, Precision, load, load_assistant};
-pub use run::{Hooks, Model, NoHooks, Outputs, Step, StepError, run, run_with};
+pub use run::{Hooks, Model, NoHooks, Outputs, Step, StepError, run, run_step, run_with};
 pub use traffic::{Traffic, attention_ops};

@@ -135,8 +135,24 @@ pub fn run_with<B: Backend>(
     hooks: &mut dyn Hooks<B>,
 ) -> Result<Outputs, StepError> {
     let kv = cache.plan(ops, batch)?;
+    Ok(run_step(ops, model, cache, &Step { batch, kv, soft }, hooks)?)
+}
+
+/// Runs a batch that has been planned and reads back what its rows want: [`run_with`] for those who
+/// plan it themselves.
+///
+/// # Errors
+/// The device failed; the cache is not to be trusted.
+pub fn run_step<B: Backend>(
+    ops: &B,
+    model: &dyn Model<B>,
+    cache: &mut dyn KvCache<B>,
+    step: &Step<'_, B>,
+    hooks: &mut dyn Hooks<B>,
+) -> Result<Outputs, DeviceError> {
+    let batch = step.batch;
     hooks.batch(batch);
-    let states = model.forward(ops, cache, &Step { batch, kv, soft }, hooks);
+    let states = model.forward(ops, cache, step, hooks);
     let hidden = fetch(ops, batch, |row| row.want.hidden, |rows| ops.select(&states, rows))?;
     let head = |rows: &[usize]| model.logits(ops, &ops.select(&states, rows));
     let logits = fetch(ops, batch, |row| row.want.logits, head)?;

@@ -71,5 +71,5 @@ fn load<B: Backend>(
 ) -> Result<Box<dyn Drafter<B>>, Failure> {
     let drafter = load_assistant(ops, source, target, Precision::AsStored, &mut |_, _| {});
     let drafter = drafter.map_err(|e| Failure::work("draft", e))?;
-    Ok(Box::new(AssistantDrafter::new(drafter, 1)))
+    Ok(Box::new(AssistantDrafter::new(drafter)))
 }

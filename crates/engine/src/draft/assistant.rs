@@ -3,12 +3,11 @@
 use lapidary_core::{Backend, Candidate, SlotId, TokenId};
 use lapidary_model::assistant::Assistant;
 
-use super::{Draft, DraftCall, Drafter, Target};
+use super::{Draft, DraftCall, DraftShape, Drafter, Target};
 
 /// Drafts chains, or trees that keep the likeliest branches.
 pub struct AssistantDrafter<B: Backend> {
     assistant: Assistant<B>,
-    width: usize,
 }
 
 /// One call's draft while it grows.
@@ -17,7 +16,7 @@ struct Growth {
     call: usize,
     slot: SlotId,
     room: usize,
-    depth: usize,
+    shape: DraftShape,
     nodes: Vec<(TokenId, Option<usize>)>,
     /// The branches that may go on.
     front: Vec<Branch>,
@@ -35,13 +34,9 @@ struct Branch {
 }
 
 impl<B: Backend> AssistantDrafter<B> {
-    /// Keeps the `width` best guesses at each depth; one makes chains.
-    ///
-    /// # Panics
-    /// If `width` is zero.
-    pub fn new(assistant: Assistant<B>, width: usize) -> Self {
-        assert!(width > 0, "a draft has at least one branch");
-        Self { assistant, width }
+    /// Keeps as many of the best guesses at each depth as each call's shape says.
+    pub fn new(assistant: Assistant<B>) -> Self {
+        Self { assistant }
     }
 
     /// Guesses one token further for all growing drafts at once, going on from `states`, and gives
@@ -59,11 +54,12 @@ impl<B: Backend> AssistantDrafter<B> {
         let Target { ops, model, cache } = target;
         let states = ops.select(states, &rows);
         let guess = self.assistant.guess(*ops, *model, &mut **cache, &slots, &tokens, &states);
-        let likeliest = ops.top(&guess.logits, slots.len(), self.width).ok()?;
+        let widest = growing.iter().map(|growth| growth.shape.width).max()?;
+        let likeliest = ops.top(&guess.logits, slots.len(), widest).ok()?;
         let mut found = likeliest.into_iter().enumerate();
         for growth in growing {
             let branches = growth.front.len();
-            growth.extend(found.by_ref().take(branches), self.width);
+            growth.extend(found.by_ref().take(branches));
         }
         Some(guess.hidden)
     }
@@ -73,18 +69,18 @@ impl Growth {
     /// A draft that goes on from the given row of the target's states.
     fn of(call: usize, asked: &DraftCall<'_>, state: usize) -> Option<Self> {
         let root = Branch { node: None, token: *asked.known.last()?, state, behind: 0.0 };
-        let DraftCall { slot, room, depth, .. } = *asked;
-        Some(Self { call, slot, room, depth, nodes: Vec::new(), front: vec![root] })
+        let DraftCall { slot, room, shape, .. } = *asked;
+        Some(Self { call, slot, room, shape, nodes: Vec::new(), front: vec![root] })
     }
 
     /// Whether another guess could matter.
     fn goes_on(&self, depth: usize) -> bool {
-        depth < self.depth && self.nodes.len() < self.room && !self.front.is_empty()
+        depth < self.shape.depth && self.nodes.len() < self.room && !self.front.is_empty()
     }
 
     /// Takes in the likeliest followers of each branch at the front, with the row of the state they
     /// come from, and keeps the best of all.
-    fn extend(&mut self, found: impl Iterator<Item = (usize, Vec<Candidate>)>, width: usize) {
+    fn extend(&mut self, found: impl Iterator<Item = (usize, Vec<Candidate>)>) {
         let mut next = Vec::new();
         for (branch, (state, followers)) in self.front.drain(..).zip(found) {
             let top = followers.first().map_or(0.0, |best| best.logit);
@@ -97,7 +93,7 @@ impl Growth {
         }
         // Stable: of equals, the earlier branch and the likelier token stay first.
         next.sort_by(|a, b| a.behind.total_cmp(&b.behind));
-        next.truncate(width.min(self.room - self.nodes.len()));
+        next.truncate(self.shape.width.min(self.room - self.nodes.len()));
         for branch in &mut next {
             self.nodes.push((branch.token, branch.node));
             branch.node = Some(self.nodes.len() - 1);

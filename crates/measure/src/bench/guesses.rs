@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use lapidary_core::{Backend, Batch, SlotId, TokenId, Want};
-use lapidary_engine::{Draft, DraftCall, Drafter, RequestId, Target};
+use lapidary_engine::{Draft, DraftCall, DraftShape, Drafter, RequestId, Target};
 use lapidary_model::{Outputs, StepError, run};
 
 use super::Bench;
@@ -44,7 +44,7 @@ impl Text {
             known: &self.known,
             hidden: self.hidden.as_deref(),
             room: most,
-            depth: most,
+            shape: DraftShape { depth: most, width: 1 },
         }
     }
 }
