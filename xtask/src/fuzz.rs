@@ -9,9 +9,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail, ensure};
 
 /// A target and where its kept inputs lie.
-const TARGETS: [(&str, &str); 5] = [
+const TARGETS: [(&str, &str); 6] = [
     ("gguf", "crates/format/tests/corpus"),
     ("safetensors", "crates/format/tests/corpus"),
+    ("image", "crates/media/tests/data"),
     ("config", "crates/model/tests/corpus"),
     ("tokenizer", "crates/text/tests/corpus/tokenizer"),
     ("template", "crates/text/tests/corpus/template"),
