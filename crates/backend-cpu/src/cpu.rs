@@ -301,6 +301,10 @@ impl Backend for Cpu {
         out
     }
 
+    fn clamp(&self, x: &Act, least: f32, most: f32) -> Act {
+        Act::new(x.cols(), x.data().iter().map(|x| x.clamp(least, most)).collect())
+    }
+
     fn softcap(&self, mut x: Act, cap: f32) -> Act {
         let cols = x.cols();
         self.each_row(x.data_mut(), cols, |_, row| {

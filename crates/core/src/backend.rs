@@ -176,6 +176,8 @@ pub trait Backend: Sized + 'static {
     fn scale(&self, x: Self::Act, s: &Self::Vector) -> Self::Act;
     /// `gelu_tanh(gate) ⊙ up`.
     fn gelu_mul(&self, gate: &Self::Act, up: &Self::Act) -> Self::Act;
+    /// Every value brought between `least` and `most`. What is no number stays so.
+    fn clamp(&self, x: &Self::Act, least: f32, most: f32) -> Self::Act;
     /// `cap · tanh(x / cap)`.
     fn softcap(&self, x: Self::Act, cap: f32) -> Self::Act;
     /// Softmax over all experts, the best `k` (the lower index among equals), renormalised to sum

@@ -12,6 +12,7 @@ mod constraint;
 mod ids;
 mod kv;
 mod meta;
+mod patches;
 mod rank;
 mod rotation;
 mod section;
@@ -28,6 +29,7 @@ pub use kv::{
     CacheFull, Code, KvCache, KvKernels, KvLayerSpec, KvPlan, LayerPlan, Qkv, Reach, Regime, View,
 };
 pub use meta::{Strings, Value};
+pub use patches::Patches;
 pub use rank::{Candidate, best, candidates, likeliest};
 pub use rotation::{ROTATED_BLOCK, levels, sign};
 pub use section::{Kept, Section, Transport};

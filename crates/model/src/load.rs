@@ -1,6 +1,7 @@
 //! From named tensors to a decoder: each tensor is named once, here, with the shape it must have.
 
 mod assistant;
+mod vision;
 
 use std::borrow::Cow;
 
@@ -48,6 +49,7 @@ pub enum LoadError {
 }
 
 pub use assistant::load_assistant;
+pub use vision::load_vision;
 
 /// How stored numbers are handed to the device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

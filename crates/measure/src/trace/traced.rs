@@ -212,6 +212,7 @@ impl<B: Backend> Backend for Traced<B> {
         Elementwise add(a: &Self::Act, b: &Self::Act);
         Elementwise scale(x: Self::Act, s: &Self::Vector);
         Elementwise gelu_mul(gate: &Self::Act, up: &Self::Act);
+        Elementwise clamp(x: &Self::Act, least: f32, most: f32);
         Elementwise softcap(x: Self::Act, cap: f32);
         Matmul experts(
             x: &Self::Act, routes: &Self::Routes, gate_up: &Self::Weight, down: &Self::Weight
