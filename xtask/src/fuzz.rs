@@ -9,12 +9,15 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail, ensure};
 
 /// A target and where its kept inputs lie.
-const TARGETS: [(&str, &str); 5] = [
+const TARGETS: &[(&str, &str)] = &[
     ("gguf", "crates/format/tests/corpus"),
     ("safetensors", "crates/format/tests/corpus"),
+    ("saved", "crates/format/tests/corpus"),
+    ("image", "crates/media/tests/data"),
     ("config", "crates/model/tests/corpus"),
     ("tokenizer", "crates/text/tests/corpus/tokenizer"),
     ("template", "crates/text/tests/corpus/template"),
+    ("grammar", "crates/text/tests/corpus/grammar"),
 ];
 /// How long each target runs unless told otherwise.
 const SECONDS: u32 = 30;
@@ -33,7 +36,7 @@ pub(crate) fn fuzz() -> anyhow::Result<()> {
     let compiler = Command::new("c++").arg("--version").stdout(Stdio::null()).status();
     ensure!(compiler.is_ok_and(|status| status.success()), "fuzzing needs a C++ compiler, c++");
     build(&root.join("fuzz"))?;
-    for (target, corpus) in TARGETS {
+    for &(target, corpus) in TARGETS {
         println!("== {target}, {seconds} s");
         run(&root, target, corpus, seconds)?;
     }

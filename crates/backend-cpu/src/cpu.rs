@@ -2,13 +2,16 @@
 
 mod ceilings;
 mod experts;
+mod head;
 mod routes;
 
 pub use routes::Routes;
 
 use std::ops::Range;
 
-use lapidary_core::{Backend, DeviceError, LayerPlan, Matrix, Rope, TokenId, Unsupported};
+use lapidary_core::{
+    Backend, Candidate, DeviceError, Head, LayerPlan, Matrix, Rope, TokenId, Unsupported,
+};
 
 use crate::act::{Act, Codes};
 use crate::blocks::BLOCK;
@@ -142,6 +145,7 @@ impl Cpu {
                     (self.kernels.matmul)(&Job {
                         kind: w.kind,
                         group: w.group(matrix, g),
+                        apart: w.apart(matrix, g),
                         inputs,
                         rows,
                         out: out.start(),
@@ -228,6 +232,27 @@ impl Backend for Cpu {
         out
     }
 
+    /// A large matrix of Q8_0 is kept in two planes.
+    fn head(&self, stored: Matrix<'_>) -> Result<Weight, Unsupported> {
+        if Weight::splits(&stored) {
+            return Ok(Weight::pack_planes(&stored, &self.pool));
+        }
+        self.matrix(stored)
+    }
+
+    fn likeliest(
+        &self,
+        x: &Act,
+        rows: usize,
+        head: &Head<'_, Self>,
+        k: usize,
+    ) -> Result<Vec<Vec<Candidate>>, DeviceError> {
+        match &head.weight.planes {
+            Some(planes) => Ok(head::likeliest(self, x, head, planes, k)),
+            None => self.top(&head.logits(self, x), rows, k),
+        }
+    }
+
     fn rms_norm(&self, x: &Act, w: &Vec<f32>, eps: f32) -> Act {
         self.norm_groups(x, w.len(), Some(w), eps)
     }
@@ -274,6 +299,10 @@ impl Backend for Cpu {
             unsafe { (self.kernels.gelu_mul)(gate.row(i), up.row(i), out) }
         });
         out
+    }
+
+    fn clamp(&self, x: &Act, least: f32, most: f32) -> Act {
+        Act::new(x.cols(), x.data().iter().map(|x| x.clamp(least, most)).collect())
     }
 
     fn softcap(&self, mut x: Act, cap: f32) -> Act {

@@ -1,6 +1,7 @@
 //! The kernels of one instruction set, chosen once when the device is made.
 
 pub(crate) mod attend;
+pub(crate) mod bound;
 pub(crate) mod matmul;
 pub(crate) mod quantise;
 pub(crate) mod rows;
@@ -11,6 +12,7 @@ use crate::lanes::plain::Plain;
 use crate::lanes::{avx2::Avx2, avx512::Avx512};
 
 use attend::{Partial, Stretch};
+use bound::BoundJob;
 use matmul::Job;
 use quantise::RowCodes;
 
@@ -24,6 +26,7 @@ type NormKernel = unsafe fn(&[f32], Option<&[f32]>, f32, &mut [f32]);
 /// [`Kernels::of`] was given a detected [`Isa`]. Each function's own contract is in its module.
 pub(crate) struct Kernels {
     pub(crate) matmul: unsafe fn(&Job<'_>),
+    pub(crate) bound: unsafe fn(&BoundJob<'_>),
     pub(crate) quantise: unsafe fn(&[f32], RowCodes<'_>),
     pub(crate) norm: NormKernel,
     pub(crate) gelu_mul: unsafe fn(&[f32], &[f32], &mut [f32]),
@@ -39,12 +42,18 @@ macro_rules! kernels {
             use super::*;
 
             pub(super) const KERNELS: Kernels =
-                Kernels { matmul, quantise, norm, gelu_mul, softcap, rotate, attend };
+                Kernels { matmul, bound, quantise, norm, gelu_mul, softcap, rotate, attend };
 
             $(#[target_feature(enable = $features)])?
             unsafe fn matmul(job: &Job<'_>) {
                 // SAFETY: passed on.
                 unsafe { super::matmul::matmul::<$lanes>(job) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn bound(job: &BoundJob<'_>) {
+                // SAFETY: passed on.
+                unsafe { super::bound::bound::<$lanes>(job) }
             }
 
             $(#[target_feature(enable = $features)])?

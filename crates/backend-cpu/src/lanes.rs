@@ -71,6 +71,8 @@ pub(crate) trait Lanes: Copy + 'static {
     /// `((x >> by) & mask) << up` for every byte; nothing may be shifted out.
     unsafe fn field_up<const BY: u32, const UP: u32>(x: Self::B, mask: u8) -> Self::B;
     unsafe fn or(a: Self::B, b: Self::B) -> Self::B;
+    /// `x ^ 128` for every byte: from an unsigned byte to the signed one that is 128 less.
+    unsafe fn flip(x: Self::B) -> Self::B;
     /// `table[x]` for every byte; all below sixteen.
     unsafe fn look_up(x: Self::B, table: &[i8; 16]) -> Self::B;
     /// `acc + Σ w[i] · a[i]` over each lane's four bytes; `w` unsigned and at most 127, `a` four

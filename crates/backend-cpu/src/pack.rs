@@ -4,6 +4,10 @@
 //! inputs ascend; for each block of 32 inputs there is a record of codes and the factors that go
 //! with them, each factor sixteen times, one per row. See [`Layout`] for what a record holds.
 
+mod planes;
+
+pub(crate) use planes::Planes;
+
 use half::{bf16, f16};
 use lapidary_core::{BlockType, Matrix, Unsupported};
 
@@ -27,6 +31,9 @@ pub(crate) enum CodeBits {
     Six,
     /// Eight vectors of signed bytes.
     Eight,
+    /// The high nibbles of bytes that are 128 more than the code, as `Four`; the low nibbles lie
+    /// apart, likewise: see [`Planes`].
+    EightInPlanes,
     /// As `Four`, each code standing for an entry of [`NL_TABLE`].
     FourNonlinear,
     /// As `Four`, each code standing for an entry of [`MX_TABLE`].
@@ -39,11 +46,16 @@ impl CodeBits {
         match self {
             Self::Two => 128,
             Self::Three => 192,
-            Self::Four | Self::FourNonlinear | Self::FourFloat => 256,
+            Self::Four | Self::FourNonlinear | Self::FourFloat | Self::EightInPlanes => 256,
             Self::Five => 320,
             Self::Six => 384,
             Self::Eight => 512,
         }
+    }
+
+    /// Bytes of a block's codes for sixteen rows that lie apart.
+    pub(crate) const fn apart_bytes(self) -> usize {
+        if matches!(self, Self::EightInPlanes) { 256 } else { 0 }
     }
 
     /// What codes stand for, if not for themselves.
@@ -57,7 +69,7 @@ impl CodeBits {
 
     /// Whether the numbers to multiply with are signed.
     pub(crate) const fn is_signed(self) -> bool {
-        matches!(self, Self::Eight) || self.table().is_some()
+        matches!(self, Self::Eight | Self::EightInPlanes) || self.table().is_some()
     }
 
     /// Bits below the high plane.
@@ -119,6 +131,9 @@ impl Layout {
     const fn shared(bits: CodeBits, offset: i32, mins: bool, parts: usize) -> Self {
         Self { bits, offset, mins, shared: true, wide: false, parts }
     }
+
+    /// Q8_0 in two planes of nibbles.
+    pub(crate) const PLANES: Self = Self::own(CodeBits::EightInPlanes, 0, false);
 
     /// The layout of a stored type.
     pub(crate) const fn of(block: BlockType) -> Option<Self> {
@@ -213,6 +228,8 @@ pub struct Weight {
     pub(crate) rows: usize,
     pub(crate) cols: usize,
     pub(crate) bytes: Vec<u8>,
+    /// The other half of codes that are kept in two planes.
+    pub(crate) planes: Option<Planes>,
 }
 
 impl Weight {
@@ -235,7 +252,7 @@ impl Weight {
         })?;
         assert_eq!(stored.bytes.len(), stack * rows * row_bytes, "bytes of a stored stack");
 
-        let mut weight = Self { kind, stack, rows, cols, bytes: Vec::new() };
+        let mut weight = Self { kind, stack, rows, cols, bytes: Vec::new(), planes: None };
         let groups = stack * weight.groups();
         let group_bytes = weight.group_bytes();
         weight.bytes = vec![0; groups * group_bytes];
@@ -277,13 +294,19 @@ impl Weight {
         &self.bytes[first..first + len]
     }
 
+    /// The codes of group `g` of matrix `m` that lie apart, if any do.
+    pub(crate) fn apart(&self, m: usize, g: usize) -> &[u8] {
+        self.planes.as_ref().map_or(&[], |planes| planes.low_nibbles(m * self.groups() + g))
+    }
+
     /// The numbers of row `row` of the first matrix, as the file's type defines them.
     pub(crate) fn decode_row(&self, row: usize, out: &mut [f32]) {
         let (group, lane) = (self.group(0, row / LANES), row % LANES);
+        let apart = self.apart(0, row / LANES);
         match self.kind {
             Kind::Blocks(layout) => {
                 for (b, out) in out.chunks_exact_mut(BLOCK).enumerate() {
-                    decode(&unpack(layout, group, b, lane), layout.mins, out);
+                    decode(&unpack(layout, (group, apart), b, lane), layout.mins, out);
                 }
             }
             Kind::Floats(float) => {
@@ -374,7 +397,7 @@ fn pack_factors(layout: Layout, source: &Block32, lane: usize, b: usize, group: 
 }
 
 /// The inverse of packing, for one row's block.
-fn unpack(layout: Layout, group: &[u8], b: usize, lane: usize) -> Block32 {
+fn unpack(layout: Layout, (group, apart): (&[u8], &[u8]), b: usize, lane: usize) -> Block32 {
     let codes = &group[layout.record_at(b)..];
     let (low_bits, high_bits) = (layout.bits.low_bits(), layout.bits.high_bits());
     let q = std::array::from_fn(|k| {
@@ -385,9 +408,12 @@ fn unpack(layout: Layout, group: &[u8], b: usize, lane: usize) -> Block32 {
             let (at, shift) = plane(8 * 64 * low_bits / 8, high_bits, chunk);
             code |= ((codes[at + byte] >> shift) & low_mask(high_bits)) << low_bits;
         }
-        match layout.bits.table() {
-            Some(table) => table[usize::from(code)],
-            None => (i32::from(code as i8) - layout.offset) as i8,
+        match layout.bits {
+            CodeBits::EightInPlanes => planes::code(code, apart, b, at + byte, shift),
+            bits => match bits.table() {
+                Some(table) => table[usize::from(code)],
+                None => (i32::from(code as i8) - layout.offset) as i8,
+            },
         }
     });
     let half_at = |at: usize| f16::from_le_bytes([group[at], group[at + 1]]).to_f32();

@@ -195,6 +195,10 @@ impl Backend for Reference {
         Rows { cols: gate.cols, data: gate.data.iter().zip(&up.data).map(product).collect() }
     }
 
+    fn clamp(&self, x: &Rows, least: f32, most: f32) -> Rows {
+        Rows { cols: x.cols, data: x.data.iter().map(|x| x.clamp(least, most)).collect() }
+    }
+
     fn softcap(&self, x: Rows, cap: f32) -> Rows {
         let data = x.data.iter().map(|x| cap * (x / cap).tanh()).collect();
         Rows { cols: x.cols, data }

@@ -437,6 +437,14 @@ impl Backend for Cuda {
         self.gelu_rows(gate, up, (gate.cols(), gate.cols(), 0))
     }
 
+    fn clamp(&self, x: &Act, least: f32, most: f32) -> Act {
+        let out = self.blank(x.rows(), x.cols());
+        let args = args![x.data, out.data, out.len() as u64, least, most];
+        // SAFETY: both have as many numbers.
+        unsafe { self.launch(Kernel::Clamp, ANY, Shape::each(out.len()), &args) };
+        out
+    }
+
     fn softcap(&self, mut x: Act, cap: f32) -> Act {
         let n = x.len();
         let args = args![x.data_mut(), n as u64, cap];

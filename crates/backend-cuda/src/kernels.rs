@@ -35,6 +35,7 @@ kernels! {
     "attend_plain.cu": AttendPlain = "attend_plain";
     "attend_tensor.cu":
         AttendTensor1 = "attend_tensor_1", AttendTensor2 = "attend_tensor_2";
+    "clamp.cu": Clamp = "clamp";
     "combine.cu": Combine = "combine";
     "embed.cu": Embed = "embed";
     "embed_floats.cu": EmbedFloats = "embed_floats";

@@ -12,6 +12,7 @@ use lapidary_cache::KvSpec;
 use lapidary_core::TokenId;
 use lapidary_text::Overflow;
 
+use crate::bench::LuckArgs;
 use crate::device::{DeviceName, best_device};
 use crate::draft::DraftArgs;
 use crate::hub::{HubArgs, ListArgs, PullArgs, RemoveArgs};
@@ -457,6 +458,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 5,
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeats: u32,
+    #[command(flatten)]
+    pub(crate) luck: LuckArgs,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

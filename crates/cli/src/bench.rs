@@ -1,8 +1,12 @@
 //! `lapidary bench`: speed, next to what the machine allows.
 
+mod luck;
+
 use lapidary_cache::{Extent, KvSpec, code_bytes};
 use lapidary_core::{Reach, Regime, TensorSource};
-use lapidary_measure::{Ceilings, Cost, Plan, Shape, Test, Timing};
+use lapidary_engine::Target;
+use lapidary_format::Source;
+use lapidary_measure::{Ceilings, Cost, Guessing, Plan, Shape, Test, Timing};
 use lapidary_model::config::Config;
 use lapidary_model::{Precision, Traffic, attention_ops};
 use serde_json::{Value, json};
@@ -14,6 +18,8 @@ use crate::failure::Failure;
 use crate::memory;
 use crate::model::{self, find};
 
+pub(crate) use luck::LuckArgs;
+
 /// Shapes that are built in.
 static SHAPES: [(&str, &str); 3] = [
     ("moe-mini", include_str!("../../../shapes/moe-mini.json")),
@@ -22,20 +28,21 @@ static SHAPES: [(&str, &str); 3] = [
 ];
 
 pub(crate) fn bench(args: &BenchArgs) -> Result<u8, Failure> {
-    let source = subject(args)?;
-    run_on(&args.device, Timed { args, source: source.as_ref() })
+    let subject = Subject::of(args)?;
+    run_on(&args.device, Timed { args, subject: &subject })
 }
 
 struct Timed<'a> {
     args: &'a BenchArgs,
-    source: &'a dyn TensorSource,
+    subject: &'a Subject,
 }
 
 impl Work for Timed<'_> {
     type Done = u8;
 
     fn on<D: Device>(self, settings: D::Settings) -> Result<u8, Failure> {
-        let Self { args, source } = self;
+        let Self { args, subject } = self;
+        let source = subject.source();
         let config = model::config(source)?;
         check_layers(&args.device.kv, &config)?;
         let extent = room(args, &config)?;
@@ -43,6 +50,12 @@ impl Work for Timed<'_> {
         let ops = D::open(settings)?;
         let model = load_model(&ops, source, Precision::AsStored)?;
         let mut cache = cache(&ops, &model, &args.device.kv, extent)?;
+        let drafted = Config { vocab: model.vocab, ..config.clone() };
+        let mut guesses = args.luck.guesses(&ops, subject.shape(), &drafted)?;
+        let guessing = guesses.as_mut().map(|(drafter, luck)| {
+            let drafter = drafter.as_mut();
+            Guessing { drafter, luck: *luck }
+        });
         let ceilings = ops.ceilings();
         let head =
             Head { model: source.origin(), device: ops.name(), kv: &args.device.kv, ceilings };
@@ -57,9 +70,9 @@ impl Work for Timed<'_> {
         if !args.json {
             head.print();
         }
+        let target = Target { ops: &ops, model: &model, cache: &mut cache };
         let plan = plan(args);
-        let timings =
-            lapidary_measure::bench(&ops, &model, &mut cache, &plan, ceilings, &cost, &mut told);
+        let timings = lapidary_measure::bench(target, guessing, &plan, ceilings, &cost, &mut told);
         let timings = timings.map_err(|e| Failure::work("step", e))?;
         if args.json {
             println!("{}", head.report(&timings));
@@ -79,24 +92,47 @@ fn plan(args: &BenchArgs) -> Plan {
 }
 
 /// A model, or shapes with random weights.
-fn subject(args: &BenchArgs) -> Result<Box<dyn TensorSource>, Failure> {
-    let Some(shape) = &args.shape else {
-        return Ok(Box::new(find(args.model.model.as_deref())?));
-    };
-    let built_in = SHAPES.iter().find(|(name, _)| name == shape);
-    let text = match built_in {
-        Some((_, text)) => (*text).to_owned(),
-        None => std::fs::read_to_string(shape)
-            .map_err(|e| Failure::work("shape", format!("{shape}: {e}")))?,
-    };
-    let shape = Shape::parse(shape, &text).map_err(|e| Failure::work("shape", e))?;
-    Ok(Box::new(shape))
+enum Subject {
+    Model(Source),
+    Shape(Shape),
+}
+
+impl Subject {
+    fn of(args: &BenchArgs) -> Result<Self, Failure> {
+        let Some(shape) = &args.shape else {
+            return Ok(Self::Model(find(args.model.model.as_deref())?));
+        };
+        let built_in = SHAPES.iter().find(|(name, _)| name == shape);
+        let text = match built_in {
+            Some((_, text)) => (*text).to_owned(),
+            None => std::fs::read_to_string(shape)
+                .map_err(|e| Failure::work("shape", format!("{shape}: {e}")))?,
+        };
+        let shape = Shape::parse(shape, &text).map_err(|e| Failure::work("shape", e))?;
+        Ok(Self::Shape(shape))
+    }
+
+    fn source(&self) -> &dyn TensorSource {
+        match self {
+            Self::Model(source) => source,
+            Self::Shape(shape) => shape,
+        }
+    }
+
+    fn shape(&self) -> Option<&Shape> {
+        match self {
+            Self::Model(_) => None,
+            Self::Shape(shape) => Some(shape),
+        }
+    }
 }
 
 /// A cache that the whole plan fits.
 fn room(args: &BenchArgs, config: &Config) -> Result<Extent, Failure> {
     let longest = |list: &[u32]| list.iter().copied().max().unwrap_or(0);
-    let needed = longest(&args.prefill).max(longest(&args.depth).saturating_add(args.decode));
+    let guesses = args.luck.luck().map_or(0, |luck| 2 * luck.length + 2);
+    let decoded = longest(&args.depth).saturating_add(args.decode).saturating_add(guesses);
+    let needed = longest(&args.prefill).max(decoded);
     if needed > config.context {
         let most = config.context;
         let message = format!("the plan needs {needed} tokens of context; this model has {most}");
@@ -168,7 +204,7 @@ struct Head<'a> {
 impl Head<'_> {
     fn report(&self, timings: &[Timing]) -> Value {
         let result = |t: &Timing| {
-            json!({
+            let mut result = json!({
                 "test": name(t.test),
                 "n": t.n,
                 "depth": t.depth,
@@ -178,7 +214,12 @@ impl Head<'_> {
                 "floor_tok_s": t.floor_tok_s,
                 "bytes": t.cost.bytes,
                 "ops": t.cost.ops,
-            })
+            });
+            if let Some(luck) = t.luck {
+                result["draft_len"] = luck.length.into();
+                result["accept"] = luck.accept.into();
+            }
+            result
         };
         json!({
             "machine": {
@@ -212,7 +253,8 @@ fn name(test: Test) -> &'static str {
 }
 
 fn print_row(t: &Timing) {
-    let (name, spread) = (name(t.test), 100.0 * t.spread);
+    let name = if t.luck.is_some() { "guessing" } else { name(t.test) };
+    let spread = 100.0 * t.spread;
     let floor = t.floor_tok_s.map_or_else(|| "unknown".into(), |floor| format!("{floor:.1}"));
     println!(
         "{name:<8} {:>6} {:>6} {:>5} {:>10.1} {spread:>6.1}% {floor:>10}",

@@ -91,7 +91,8 @@ impl DraftArgs {
             (_, Some(tree)) => tree.depth,
             (_, None) => self.draft_len.unwrap_or(LENGTH),
         };
-        Drafting { most, adaptive: true }
+        let width = self.draft_tree.map_or(1, |tree| tree.width);
+        Drafting { most, width, adaptive: true }
     }
 
     /// Refuses settings that would have no effect.
@@ -135,8 +136,7 @@ impl DraftArgs {
             let precision = Precision::AsStored;
             let assistant = load_assistant(ops, &source, target, precision, &mut |_, _| {});
             let assistant = assistant.map_err(|e| Failure::work("draft", e))?;
-            let width = self.draft_tree.map_or(1, |tree| tree.width);
-            return Ok(Box::new(AssistantDrafter::new(assistant, width)));
+            return Ok(Box::new(AssistantDrafter::new(assistant)));
         }
         if self.draft_tree.is_some() {
             let message = "a small model makes chains; --draft-tree needs the model's own drafter";

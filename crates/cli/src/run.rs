@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use lapidary_core::TokenId;
-use lapidary_engine::{Event, Finish, Logprobs, Request, Ticket};
+use lapidary_engine::{Event, Finish, Guesses, Logprobs, Request, Ticket};
 use lapidary_text::{
     Control, Conversation, Message, Passed, Reply, Role, StopStrings, Thinking, TokenText,
     ToolCall, normalise,
@@ -117,6 +117,7 @@ struct Answer {
     finish_reason: &'static str,
     failed: Option<String>,
     cached: u32,
+    guesses: Guesses,
     first: Option<Duration>,
     total: Duration,
 }
@@ -141,6 +142,7 @@ fn answer(
         finish_reason: "cancelled",
         failed: None,
         cached: 0,
+        guesses: Guesses::default(),
         first: None,
         total: Duration::ZERO,
     };
@@ -150,7 +152,8 @@ fn answer(
             Event::Warm { tokens, .. } => answer.cached = tokens,
             Event::Prompt { logprobs, .. } => answer.prompt_logprobs = logprobs,
             Event::Embedding { .. } => {}
-            Event::Token { token, logprobs, .. } => {
+            Event::Token { token, logprobs, guesses, .. } => {
+                answer.guesses = guesses;
                 answer.first.get_or_insert_with(|| began.elapsed());
                 answer.tokens.push(token);
                 answer.logprobs.extend(logprobs.map(|logprobs| *logprobs));
@@ -159,7 +162,8 @@ fn answer(
                     break;
                 }
             }
-            Event::Finished { finish, .. } => {
+            Event::Finished { finish, guesses, .. } => {
+                answer.guesses = guesses;
                 answer.finish(finish);
                 break;
             }
@@ -216,8 +220,7 @@ impl Answer {
         let first = self.first.unwrap_or(self.total);
         let rest = self.total.saturating_sub(first);
         let decoded = self.tokens.len().saturating_sub(1);
-        // One request, so the engine's counts are its own.
-        let work = running.engine.stats().work;
+        let Guesses { accepted, rejected } = self.guesses;
         let ids: Vec<_> = self.tokens.iter().map(|token| token.0).collect();
         let mut report = json!({
             // Without structure, the text as it was cut at stop strings.
@@ -227,8 +230,9 @@ impl Answer {
             "token_ids": ids,
             "prompt_tokens": prompt.len(),
             "cached_tokens": self.cached,
-            "drafted_tokens": work.drafted,
-            "accepted_tokens": work.accepted,
+            "drafted_tokens": accepted + rejected,
+            "accepted_tokens": accepted,
+            "rejected_tokens": rejected,
             "finish_reason": self.finish_reason,
             "prefill_tok_s": rate(prompt.len(), first),
             "decode_tok_s": rate(decoded, rest),

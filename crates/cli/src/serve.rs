@@ -122,6 +122,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8, Failure> {
         log_prompts: args.log_prompts,
         slots: usize::from(args.slots),
         kv_bytes: (running.kv_bytes.global, running.kv_bytes.sliding),
+        drafts: args.engine.draft.drafting().most,
         props: configuration(args, &running),
     };
     let scheme = if tls.is_some() { "https" } else { "http" };

@@ -48,6 +48,25 @@ pub struct Unsupported(pub String);
 #[error("the device failed: {0}")]
 pub struct DeviceError(pub String);
 
+/// What turns hidden states into logits.
+pub struct Head<'a, B: Backend> {
+    /// One row per token of the vocabulary.
+    pub weight: &'a B::Weight,
+    /// Bound on the logits, if there is one.
+    pub softcap: Option<f32>,
+}
+
+impl<B: Backend> Head<'_, B> {
+    /// The logits of every token, row after row.
+    pub fn logits(&self, ops: &B, x: &B::Act) -> B::Act {
+        let logits = ops.linear(x, self.weight);
+        match self.softcap {
+            Some(cap) => ops.softcap(logits, cap),
+            None => logits,
+        }
+    }
+}
+
 /// The end of a residual branch: see [`Backend::join`].
 pub struct Join<'a, B: Backend> {
     /// The stream that the branch left.
@@ -157,6 +176,8 @@ pub trait Backend: Sized + 'static {
     fn scale(&self, x: Self::Act, s: &Self::Vector) -> Self::Act;
     /// `gelu_tanh(gate) ⊙ up`.
     fn gelu_mul(&self, gate: &Self::Act, up: &Self::Act) -> Self::Act;
+    /// Every value brought between `least` and `most`. What is no number stays so.
+    fn clamp(&self, x: &Self::Act, least: f32, most: f32) -> Self::Act;
     /// `cap · tanh(x / cap)`.
     fn softcap(&self, x: Self::Act, cap: f32) -> Self::Act;
     /// Softmax over all experts, the best `k` (the lower index among equals), renormalised to sum
@@ -200,6 +221,30 @@ pub trait Backend: Sized + 'static {
     ) -> Result<Vec<Vec<Candidate>>, DeviceError> {
         let flat = self.read(logits)?;
         Ok(flat.chunks_exact(flat.len() / rows).map(|row| likeliest(row, k)).collect())
+    }
+
+    /// Like [`matrix`](Backend::matrix), for a matrix that is a [`Head`]'s, and that a device may
+    /// therefore lay out in a way that serves [`likeliest`](Backend::likeliest).
+    ///
+    /// # Errors
+    /// The block type has no kernels here, or the device is full.
+    fn head(&self, stored: Matrix<'_>) -> Result<Self::Weight, Unsupported> {
+        self.matrix(stored)
+    }
+
+    /// The [`top`](Backend::top) `k` of the logits of `rows` hidden states. `k` and `rows` are at
+    /// least one. Implies [`finish`](Backend::finish).
+    ///
+    /// # Errors
+    /// The device failed at or before this point.
+    fn likeliest(
+        &self,
+        x: &Self::Act,
+        rows: usize,
+        head: &Head<'_, Self>,
+        k: usize,
+    ) -> Result<Vec<Vec<Candidate>>, DeviceError> {
+        self.top(&head.logits(self, x), rows, k)
     }
 
     /// `residual + rms_norm(branch, w)`.

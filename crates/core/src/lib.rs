@@ -12,13 +12,14 @@ mod constraint;
 mod ids;
 mod kv;
 mod meta;
+mod patches;
 mod rank;
 mod rotation;
 mod section;
 mod tensor;
 
 pub use backend::{
-    Backend, Branch, DeviceError, Heads, Join, Matrix, Rope, Unsupported, join_apart,
+    Backend, Branch, DeviceError, Head, Heads, Join, Matrix, Rope, Unsupported, join_apart,
 };
 pub use batch::{Batch, BatchBuilder, BatchError, Input, Row, RowSpec, Span, SpanSpec, Want};
 pub use block::BlockType;
@@ -28,7 +29,8 @@ pub use kv::{
     CacheFull, Code, KvCache, KvKernels, KvLayerSpec, KvPlan, LayerPlan, Qkv, Reach, Regime, View,
 };
 pub use meta::{Strings, Value};
-pub use rank::{Candidate, candidates, likeliest};
+pub use patches::Patches;
+pub use rank::{Candidate, best, candidates, likeliest};
 pub use rotation::{ROTATED_BLOCK, levels, sign};
 pub use section::{Kept, Section, Transport};
 pub use tensor::{SourceError, TensorInfo, TensorSource};

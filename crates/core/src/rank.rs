@@ -53,6 +53,16 @@ pub fn likeliest(logits: &[f32], k: usize) -> Vec<Candidate> {
     best
 }
 
+/// The `k` likeliest of some candidates, in the order of [`likeliest`].
+pub fn best(mut found: Vec<Candidate>, k: usize) -> Vec<Candidate> {
+    if k < found.len() {
+        found.select_nth_unstable_by(k, by_likelihood);
+        found.truncate(k);
+    }
+    found.sort_unstable_by(by_likelihood);
+    found
+}
+
 /// Candidates among logits whose first belongs to token `first`. NaN is above nothing.
 fn candidates_above(bar: f32, first: usize, logits: &[f32]) -> impl Iterator<Item = Candidate> {
     let candidate = |(token, &logit)| Candidate { token: TokenId(token as u32), logit };

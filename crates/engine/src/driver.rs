@@ -10,8 +10,8 @@ use lapidary_model::{Hooks, Model, StepError};
 
 use crate::ticket::{Outbox, WakerSlot};
 use crate::{
-    Aids, Drafter, EngineStats, Prefixes, Request, RequestId, Scheduler, SubmitError, Target,
-    turn_with,
+    Aids, Drafter, EngineStats, Phase, Prefixes, Request, RequestId, Scheduler, StepWatch,
+    SubmitError, Target, Times, turn_with,
 };
 
 /// What an engine is made of. It never leaves the thread it was built in.
@@ -83,7 +83,33 @@ pub(crate) struct Driver<B: Backend, C> {
     outboxes: HashMap<RequestId, Outbox>,
     board: Arc<Board>,
     clock: C,
-    busy: Duration,
+    times: Times,
+    /// When the requests came that have had no slot yet.
+    arrivals: HashMap<RequestId, Duration>,
+}
+
+/// Measures one step.
+struct Stopwatch<'a, C> {
+    clock: &'a mut C,
+    /// The last moment that was told.
+    at: Duration,
+    times: &'a mut Times,
+    arrivals: &'a mut HashMap<RequestId, Duration>,
+}
+
+impl<C: FnMut() -> Duration> StepWatch for Stopwatch<'_, C> {
+    fn admitted(&mut self, id: RequestId) {
+        // Only the first of a request's texts ends its wait.
+        if let Some(arrived) = self.arrivals.remove(&id) {
+            self.times.queue.note((self.clock)().saturating_sub(arrived).as_secs_f64());
+        }
+    }
+
+    fn passed(&mut self, phase: Phase) {
+        let now = (self.clock)();
+        self.times.add(phase, now.saturating_sub(self.at));
+        self.at = now;
+    }
 }
 
 impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
@@ -93,26 +119,43 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
         board: Arc<Board>,
         clock: C,
     ) -> Self {
-        Self { parts, commands, outboxes: HashMap::new(), board, clock, busy: Duration::ZERO }
+        let (times, arrivals) = (Times::default(), HashMap::new());
+        Self { parts, commands, outboxes: HashMap::new(), board, clock, times, arrivals }
     }
 
     /// Works until every handle and ticket is gone.
     pub(crate) fn serve(&mut self) -> Result<(), StepError> {
         while self.take_commands() {
-            let before = (self.clock)();
-            let Parts { ops, model, cache, drafter, prefixes, hooks, scheduler } = &mut self.parts;
-            let target = Target { ops, model: &**model, cache: &mut **cache };
-            let aids = Aids { drafter: &mut **drafter, prefixes, hooks: &mut **hooks };
-            let turned = turn_with(scheduler, target, aids);
-            let took = (self.clock)().saturating_sub(before);
-            self.busy += took;
-            self.parts.scheduler.handle_step_time(took);
+            let turned = self.step();
             if let Err(failure) = &turned {
                 // First, so that whoever reads of the failure finds the engine's health changed.
                 self.board.fail(failure.to_string());
             }
+            let before = (self.clock)();
             self.report();
+            let after = (self.clock)();
+            self.times.add(Phase::Deliver, after.saturating_sub(before));
             turned?;
+        }
+        Ok(())
+    }
+
+    /// Makes one step and takes its time.
+    fn step(&mut self) -> Result<(), StepError> {
+        let Parts { ops, model, cache, drafter, prefixes, hooks, scheduler } = &mut self.parts;
+        let began = (self.clock)();
+        let (clock, times, arrivals) = (&mut self.clock, &mut self.times, &mut self.arrivals);
+        let mut watch = Stopwatch { clock, at: began, times, arrivals };
+        let target = Target { ops, model: &**model, cache: &mut **cache };
+        let (drafter, hooks) = (&mut **drafter, &mut **hooks);
+        let before = scheduler.stats().rows;
+        let ran =
+            turn_with(scheduler, target, Aids { drafter, prefixes, hooks, watch: &mut watch });
+        let took = watch.at.saturating_sub(began);
+        scheduler.handle_step_time(took);
+        if ran? {
+            self.times.step.note(took.as_secs_f64());
+            self.times.rows.note((scheduler.stats().rows - before) as f64);
         }
         Ok(())
     }
@@ -141,6 +184,7 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
                 let taken = self.submit(*request);
                 if taken.is_ok() {
                     self.outboxes.insert(id, outbox);
+                    self.arrivals.insert(id, (self.clock)());
                 }
                 self.report();
                 // Whoever asked waits for the reply, unless their thread has died.
@@ -149,6 +193,7 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
             Command::Cancel(id, waker) => {
                 if self.outboxes.get(&id).is_some_and(|outbox| outbox.belongs_to(&waker)) {
                     self.outboxes.remove(&id);
+                    self.arrivals.remove(&id);
                     self.parts.scheduler.cancel(id);
                     self.report();
                 }
@@ -169,13 +214,14 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
     fn report(&mut self) {
         let work = self.parts.scheduler.stats();
         let prefixes = self.parts.prefixes.stats();
-        self.board.publish(EngineStats { work, prefixes, busy: self.busy });
+        self.board.publish(EngineStats { work, prefixes, times: self.times });
         while let Some(event) = self.parts.scheduler.poll_event() {
             let id = event.id();
             let Some(outbox) = self.outboxes.get_mut(&id) else { continue };
             outbox.send(event);
             if outbox.is_done() {
                 self.outboxes.remove(&id);
+                self.arrivals.remove(&id);
             }
         }
     }

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::driver::{Board, Command, Driver, Parts};
 use crate::ticket::mailbox;
-use crate::{PrefixStats, Refused, Request, RequestId, Stats, Ticket};
+use crate::{PrefixStats, Refused, Request, RequestId, Stats, Ticket, Times};
 
 /// A running engine. Clones are handles of the same one; it stops when the last handle and the
 /// last ticket are gone.
@@ -34,14 +34,14 @@ pub enum Health {
 }
 
 /// What an engine has done so far.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EngineStats {
     /// What the scheduler counted.
     pub work: Stats,
     /// What became of saved prefixes.
     pub prefixes: PrefixStats,
-    /// Time spent in steps.
-    pub busy: Duration,
+    /// Where the time went. Of delivering events, that of the last step is not yet in it.
+    pub times: Times,
 }
 
 /// Why an engine did not start.

@@ -31,6 +31,7 @@ mod sequence;
 mod share;
 mod shelf;
 mod ticket;
+mod timing;
 mod turn;
 
 mod draft;
@@ -40,17 +41,18 @@ mod sampling;
 
 pub use admission::{Admission, Way};
 pub use draft::{
-    AssistantDrafter, Draft, DraftCall, Drafter, Drafting, NgramDrafter, NoDrafts, Pace,
-    SmallModelDrafter, Target,
+    AssistantDrafter, Draft, DraftCall, DraftShape, Drafter, Drafting, NgramDrafter, NoDrafts,
+    Pace, SmallModelDrafter, Target,
 };
 pub use driver::Parts;
 pub use engine::{Engine, EngineStats, Health, StartError, SubmitError};
 pub use limits::{BadLimits, Limits};
 pub use policy::{FirstCome, Policy, Preemptive, Priority, Seen, ShortestPrompt, Swap};
 pub use prefixes::{Budget, PrefixStats, Prefixes};
-pub use request::{Event, Finish, Pooling, Refused, Request, RequestId};
+pub use request::{Event, Finish, Guesses, Pooling, Refused, Request, RequestId};
 pub use sampling::{BadSampling, Dry, Logprobs, NoChoice, Sampling, Xtc, logprobs};
 pub use scheduler::{CacheOp, Scheduler, Stats};
 pub use shelf::{HostShelf, Label, SectionKey, Shelf};
 pub use ticket::Ticket;
+pub use timing::{Histogram, NoWatch, Phase, StepWatch, Times};
 pub use turn::{Aids, turn, turn_with};

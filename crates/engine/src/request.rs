@@ -244,6 +244,8 @@ pub enum Event {
         token: TokenId,
         /// How likely it and others were, if the request asked.
         logprobs: Option<Box<Logprobs>>,
+        /// What became of the text's guesses, up to the step that yielded the token.
+        guesses: Guesses,
     },
     /// The last event of a sample.
     Finished {
@@ -253,7 +255,26 @@ pub enum Event {
         sample: u32,
         /// Why.
         finish: Finish,
+        /// What became of the text's guesses.
+        guesses: Guesses,
     },
+}
+
+/// Guesses of a text that were run, and what became of them.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Guesses {
+    /// Those that became text.
+    pub accepted: u32,
+    /// Those that did not.
+    pub rejected: u32,
+}
+
+impl Guesses {
+    /// Another `run` guesses, of which `accepted` became text.
+    pub(crate) fn note(&mut self, run: usize, accepted: usize) {
+        self.accepted += accepted as u32;
+        self.rejected += (run - accepted) as u32;
+    }
 }
 
 impl Event {

@@ -28,8 +28,8 @@ use crate::returned::Returned;
 use crate::sequence::{Flight, Sequence};
 use crate::share::share;
 use crate::{
-    BadLimits, Draft, DraftCall, Drafting, Event, Finish, Limits, Policy, Refused, Request,
-    RequestId,
+    BadLimits, Draft, DraftCall, Drafting, Event, Finish, Guesses, Limits, Policy, Refused,
+    Request, RequestId,
 };
 use seating::rank;
 
@@ -116,7 +116,7 @@ impl Scheduler {
             limits,
             policy,
             checkpoint: 0,
-            drafting: Drafting { most: usize::MAX, adaptive: false },
+            drafting: Drafting { most: usize::MAX, width: 1, adaptive: false },
             hidden: false,
             cost: StepCost::default(),
             decoded: None,
@@ -164,6 +164,7 @@ impl Scheduler {
                 id: request.id,
                 sample,
                 finish: Finish::Length,
+                guesses: Guesses::default(),
             });
         }
         Ok(())
@@ -212,10 +213,10 @@ impl Scheduler {
         let (limits, drafting) = (self.limits, self.drafting);
         let cost = self.cost.of_a_row(self.running.len());
         let asks = |seated: &mut Seated| seated.sequence.asks(&limits, drafting, cost);
-        let depths: Vec<_> = self.running.iter_mut().map(asks).collect();
+        let shapes: Vec<_> = self.running.iter_mut().map(asks).collect();
         let mut calls = Vec::new();
-        for (Seated { slot, sequence }, depth) in self.running.iter().zip(depths) {
-            calls.extend(depth.map(|depth| sequence.call(*slot, depth, &limits)));
+        for (Seated { slot, sequence }, shape) in self.running.iter().zip(shapes) {
+            calls.extend(shape.map(|shape| sequence.call(*slot, shape, &limits)));
         }
         calls
     }
@@ -382,12 +383,12 @@ impl Scheduler {
         let sequence = &mut self.running[i].sequence;
         let before = sequence.read();
         let step = sequence.land(&flight, returned, &self.limits);
-        let (id, sample) = (sequence.id, sequence.sample);
+        let (id, sample, guesses) = (sequence.id, sequence.sample, sequence.guesses);
         self.stats.accepted += step.guessed as u64;
         self.stats.tokens += step.text.len() as u64;
         self.events.extend(step.scores.map(|logprobs| Event::Prompt { id, logprobs }));
         self.events.extend(step.embedding.map(|values| Event::Embedding { id, values }));
-        let token = |(token, logprobs)| Event::Token { id, sample, token, logprobs };
+        let token = |(token, logprobs)| Event::Token { id, sample, token, logprobs, guesses };
         self.events.extend(step.text.into_iter().map(token));
         self.cache_ops.push_back(CacheOp::Commit(slot, step.kept));
         match step.finish {
@@ -436,8 +437,8 @@ impl Scheduler {
 
     /// Tells of a text's end. The request has ended with the last of its texts.
     fn finish(&mut self, sequence: &Sequence, finish: Finish) {
-        let (id, sample) = (sequence.id, sequence.sample);
+        let (id, sample, guesses) = (sequence.id, sequence.sample, sequence.guesses);
         self.stats.finished += u64::from(!self.is_live(id));
-        self.events.push_back(Event::Finished { id, sample, finish });
+        self.events.push_back(Event::Finished { id, sample, finish, guesses });
     }
 }

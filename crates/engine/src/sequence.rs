@@ -10,7 +10,10 @@ use crate::pooling::Pool;
 use crate::returned::{Choice, Returned};
 use crate::sampling::{Logprobs, logprobs};
 use crate::share::Claim;
-use crate::{Draft, DraftCall, Drafting, Finish, Limits, Pace, Pooling, Request, RequestId, Seen};
+use crate::{
+    Draft, DraftCall, DraftShape, Drafting, Finish, Guesses, Limits, Pace, Pooling, Request,
+    RequestId, Seen,
+};
 
 /// The most rows of a prompt that bring back whole rows of logits in one step: with the family's
 /// vocabulary, each is a megabyte.
@@ -30,8 +33,10 @@ pub(crate) struct Sequence {
     committed: usize,
     /// Guesses that may follow `tokens`.
     draft: Draft,
-    /// How guesses have fared.
+    /// How guesses have fared, recent ones above all.
     pace: Pace,
+    /// How many of all did.
+    pub(crate) guesses: Guesses,
     /// The most guesses in a row, if fewer than everybody's.
     most_drafts: Option<usize>,
     /// The hidden state that yielded the last token, if it is kept.
@@ -110,6 +115,7 @@ impl Sequence {
             committed: 0,
             draft: Draft::default(),
             pace: Pace::default(),
+            guesses: Guesses::default(),
             most_drafts: request.drafts,
             hidden: None,
             asked: 0,
@@ -173,19 +179,25 @@ impl Sequence {
         useful.min(limits.burst.saturating_sub(self.unread()))
     }
 
-    /// How many guesses in a row should be asked for, if any; says so once per token.
-    pub(crate) fn asks(&mut self, limits: &Limits, drafting: Drafting, cost: f64) -> Option<usize> {
+    /// What shape of guesses should be asked for, if any; says so once per token.
+    pub(crate) fn asks(
+        &mut self,
+        limits: &Limits,
+        drafting: Drafting,
+        cost: f64,
+    ) -> Option<DraftShape> {
         let most = self.most_drafts.map_or(drafting.most, |most| most.min(drafting.most));
-        let depth = self.pace.depth(Drafting { most, ..drafting }, cost).min(self.room(limits));
-        let asks = self.asked < self.tokens.len() && depth > 0;
+        let shape = self.pace.shape(Drafting { most, ..drafting }, cost);
+        let shape = DraftShape { depth: shape.depth.min(self.room(limits)), ..shape };
+        let asks = self.asked < self.tokens.len() && shape.depth > 0;
         if asks {
             self.asked = self.tokens.len();
         }
-        asks.then_some(depth)
+        asks.then_some(shape)
     }
 
     /// What a drafter gets to know.
-    pub(crate) fn call(&self, slot: SlotId, depth: usize, limits: &Limits) -> DraftCall<'_> {
+    pub(crate) fn call(&self, slot: SlotId, shape: DraftShape, limits: &Limits) -> DraftCall<'_> {
         // The entries before the last token are those that its state goes with.
         let hidden = self.hidden.as_deref().filter(|_| self.unread() == 1);
         DraftCall {
@@ -195,7 +207,7 @@ impl Sequence {
             known: &self.tokens,
             hidden,
             room: self.room(limits),
-            depth,
+            shape,
         }
     }
 
@@ -277,7 +289,9 @@ impl Sequence {
         let hidden: Vec<_> = returned.hidden().collect();
         self.walk(flight, &returned.choices(flight.choices), &hidden, limits, &mut step);
         if flight.choices > 0 {
-            self.pace.note(flight.draft.depth(), step.guessed);
+            let guesses = step.kept[flight.known..].iter().map(|row| row - flight.known);
+            self.pace.note(&flight.draft.widths(), &flight.draft.ranks(guesses));
+            self.guesses.note(flight.draft.len(), step.guessed);
         }
         step
     }

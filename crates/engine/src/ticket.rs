@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::driver::{Board, Command};
-use crate::{Event, Finish, RequestId};
+use crate::{Event, Finish, Guesses, RequestId};
 
 /// Events of one request: tokens, then one [`Event::Finished`] for each of its texts, then nothing.
 ///
@@ -110,7 +110,8 @@ impl Ticket {
     fn breakdown(&mut self) -> Event {
         let finish = Finish::Failed(self.board.reason());
         let sample = self.open.first().copied().expect("a ticket without texts is not read");
-        self.note(Event::Finished { id: self.id, sample, finish })
+        let guesses = Guesses::default();
+        self.note(Event::Finished { id: self.id, sample, finish, guesses })
     }
 }
 

@@ -1,9 +1,11 @@
 //! One step: the only place where a scheduler meets a model.
 
-use lapidary_core::{Backend, CacheFull, KvCache, SlotId};
-use lapidary_model::{Hooks, Model, NoHooks, StepError, run_with};
+use lapidary_core::{Backend, Batch, CacheFull, KvCache, SlotId};
+use lapidary_model::{Hooks, Model, NoHooks, Outputs, Step, StepError, run_step};
 
-use crate::{Admission, CacheOp, Drafter, Prefixes, Scheduler, Target, Way};
+use crate::{
+    Admission, CacheOp, Drafter, NoWatch, Phase, Prefixes, Scheduler, StepWatch, Target, Way,
+};
 
 /// What a step makes use of besides the model.
 pub struct Aids<'a, B: Backend> {
@@ -13,6 +15,8 @@ pub struct Aids<'a, B: Backend> {
     pub prefixes: &'a mut Prefixes,
     /// Who watches the layers.
     pub hooks: &'a mut dyn Hooks<B>,
+    /// Who watches the step.
+    pub watch: &'a mut dyn StepWatch,
 }
 
 /// Runs one step without saved prefixes and unwatched: the common case of [`turn_with`].
@@ -26,8 +30,8 @@ pub fn turn<B: Backend>(
     cache: &mut dyn KvCache<B>,
     drafter: &mut dyn Drafter<B>,
 ) -> Result<bool, StepError> {
-    let (prefixes, hooks) = (&mut Prefixes::none(), &mut NoHooks);
-    turn_with(scheduler, Target { ops, model, cache }, Aids { drafter, prefixes, hooks })
+    let (prefixes, hooks, watch) = (&mut Prefixes::none(), &mut NoHooks, &mut NoWatch);
+    turn_with(scheduler, Target { ops, model, cache }, Aids { drafter, prefixes, hooks, watch })
 }
 
 /// Runs one step, if there is anything to do. Returns whether there was.
@@ -43,14 +47,22 @@ pub fn turn_with<B: Backend>(
     aids: Aids<'_, B>,
 ) -> Result<bool, StepError> {
     let Target { ops, model, cache } = target;
-    let Aids { drafter, prefixes, hooks } = aids;
-    admit(scheduler, ops, cache, prefixes);
+    let Aids { drafter, prefixes, hooks, watch } = aids;
+    admit(scheduler, Target { ops, model, cache }, prefixes, watch);
+    watch.passed(Phase::Admit);
     propose(scheduler, Target { ops, model, cache }, drafter);
+    watch.passed(Phase::Draft);
     let batch = scheduler.poll_batch();
     settle(scheduler, ops, cache, prefixes);
-    let Some(batch) = batch else { return Ok(false) };
-    match run_with(ops, model, cache, &batch, &[], hooks) {
-        Ok(outputs) => scheduler.handle_outputs(&outputs),
+    let Some(batch) = batch else {
+        watch.passed(Phase::Commit);
+        return Ok(false);
+    };
+    match run(Target { ops, model, cache }, &batch, hooks, watch) {
+        Ok(outputs) => {
+            scheduler.handle_outputs(&outputs);
+            watch.passed(Phase::Sample);
+        }
         Err(StepError::Cache(full)) => scheduler.handle_no_room(slot_of(full), &full.to_string()),
         Err(failure @ StepError::Device(_)) => {
             scheduler.handle_failure(&failure.to_string());
@@ -58,19 +70,38 @@ pub fn turn_with<B: Backend>(
         }
     }
     settle(scheduler, ops, cache, prefixes);
+    watch.passed(Phase::Commit);
     Ok(true)
+}
+
+/// Plans the batch and runs it.
+fn run<B: Backend>(
+    target: Target<'_, B>,
+    batch: &Batch,
+    hooks: &mut dyn Hooks<B>,
+    watch: &mut dyn StepWatch,
+) -> Result<Outputs, StepError> {
+    let Target { ops, model, cache } = target;
+    let planned = cache.plan(ops, batch);
+    watch.passed(Phase::Plan);
+    let step = Step { batch, kv: planned?, soft: &[] };
+    let outputs = run_step(ops, model, cache, &step, hooks);
+    watch.passed(Phase::Run);
+    Ok(outputs?)
 }
 
 /// Lets texts begin after entries that are there already, as many as there are.
 fn admit<B: Backend>(
     scheduler: &mut Scheduler,
-    ops: &B,
-    cache: &mut dyn KvCache<B>,
+    target: Target<'_, B>,
     prefixes: &mut Prefixes,
+    watch: &mut dyn StepWatch,
 ) {
+    let Target { ops, cache, .. } = target;
     while let Some(admission) = scheduler.poll_admission() {
         settle(scheduler, ops, cache, prefixes);
         let (slot, kept) = begin(&admission, ops, cache, prefixes);
+        watch.admitted(admission.id);
         scheduler.handle_admission(slot, kept);
     }
 }

@@ -1,9 +1,14 @@
 //! How fast a model runs, next to how fast the machine lets it.
 
+mod guesses;
+
 use std::time::Instant;
 
 use lapidary_core::{Backend, Batch, KvCache, SlotId, TokenId, Want};
+use lapidary_engine::Target;
 use lapidary_model::{Model, StepError, run};
+
+pub use guesses::{Guessing, Luck};
 
 /// What to time.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +63,8 @@ pub struct Timing {
     pub depth: u32,
     /// Sequences at once.
     pub batch: u32,
+    /// How it was guessed, if it was.
+    pub luck: Option<Luck>,
     /// Tokens per second of all sequences together: the median.
     pub tok_s: f64,
     /// Difference of the slowest and fastest repeat, over the median.
@@ -72,52 +79,80 @@ pub struct Timing {
 /// Rows that one step of a prompt brings.
 const CHUNK: usize = 512;
 
-/// Times everything in the plan. `cost` tells what a measurement needs; `told` hears of each as it
-/// is done. Slots `0..batch` of the cache are used and left filled.
+/// Times everything in the plan; decoding also with guesses, in turns with plain decoding, if there
+/// is a drafter. `cost` tells what a measurement needs; `told` hears of each as it is done. Slots
+/// `0..batch` of the cache are used and left filled.
 ///
 /// # Errors
 /// The cache is too small for the plan, or the device failed.
 pub fn bench<B: Backend>(
-    ops: &B,
-    model: &dyn Model<B>,
-    cache: &mut dyn KvCache<B>,
+    target: Target<'_, B>,
+    mut guessing: Option<Guessing<'_, B>>,
     plan: &Plan,
     ceilings: Option<Ceilings>,
     cost: &dyn Fn(Test, u32, u32, u32) -> Cost,
     told: &mut dyn FnMut(&Timing),
 ) -> Result<Vec<Timing>, StepError> {
+    let Target { ops, model, cache } = target;
     let mut bench = Bench { ops, model, cache };
     let mut timings = Vec::new();
-    let mut note = |test, n: u32, depth, batch: u32, mut seconds: Vec<f64>| {
-        seconds.sort_by(f64::total_cmp);
-        let median = seconds[seconds.len() / 2];
+    let mut note = |test, [n, depth, batch]: [u32; 3], luck, seconds| {
         let cost = cost(test, n, depth, batch);
-        let tokens = f64::from(n) * f64::from(batch);
-        let least = |c: Ceilings| (cost.bytes / c.bytes_per_s).max(cost.ops / c.ops_per_s);
-        let timing = Timing {
-            test,
-            n,
-            depth,
-            batch,
-            tok_s: tokens / median,
-            spread: (seconds[seconds.len() - 1] - seconds[0]) / median,
-            floor_tok_s: ceilings.map(|ceilings| tokens / least(ceilings)),
-            cost,
-        };
+        let timing = Timing::of(test, [n, depth, batch], luck, seconds, cost, ceilings);
         told(&timing);
         timings.push(timing);
     };
     for &n in &plan.prefill {
         let seconds = repeat(plan.repeats, || bench.prefill(n))?;
-        note(Test::Prefill, n, 0, 1, seconds);
+        note(Test::Prefill, [n, 0, 1], None, seconds);
     }
     for &batch in plan.batches.iter().filter(|_| plan.decode > 0) {
         for &depth in &plan.depths {
-            let seconds = repeat(plan.repeats, || bench.decode(plan.decode, depth, batch))?;
-            note(Test::Decode, plan.decode, depth, batch, seconds);
+            let mut guessed = Vec::new();
+            let plain = repeat(plan.repeats, || {
+                if let Some(guessing) = &mut guessing {
+                    guessed.push(bench.decode_guessing(guessing, plan.decode, depth, batch)?);
+                }
+                bench.decode(plan.decode, depth, batch)
+            })?;
+            note(Test::Decode, [plan.decode, depth, batch], None, plain);
+            if let Some(guessing) = &guessing {
+                // The first one is for warming up, as with plain decoding.
+                guessed.remove(0);
+                note(Test::Decode, [plan.decode, depth, batch], Some(guessing.luck), guessed);
+            }
         }
     }
     Ok(timings)
+}
+
+impl Timing {
+    fn of(
+        test: Test,
+        [n, depth, batch]: [u32; 3],
+        luck: Option<Luck>,
+        mut seconds: Vec<f64>,
+        cost: Cost,
+        ceilings: Option<Ceilings>,
+    ) -> Self {
+        seconds.sort_by(f64::total_cmp);
+        let median = seconds[seconds.len() / 2];
+        let tokens = f64::from(n) * f64::from(batch);
+        let least = |c: Ceilings| (cost.bytes / c.bytes_per_s).max(cost.ops / c.ops_per_s);
+        // Guesses lower the floor by as much as they are lucky.
+        let floor = ceilings.filter(|_| luck.is_none()).map(|ceilings| tokens / least(ceilings));
+        Self {
+            test,
+            n,
+            depth,
+            batch,
+            luck,
+            tok_s: tokens / median,
+            spread: (seconds[seconds.len() - 1] - seconds[0]) / median,
+            floor_tok_s: floor,
+            cost,
+        }
+    }
 }
 
 /// Runs once for nothing, then `times` for the clock.

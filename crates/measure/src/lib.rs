@@ -13,7 +13,7 @@ mod trace;
 
 pub use answers::{Answer, AnswerError, Exam, Score, read_answers};
 pub use baseline::{Baseline, Distance};
-pub use bench::{Ceilings, Cost, Plan, Test, Timing, bench};
+pub use bench::{Ceilings, Cost, Guessing, Luck, Plan, Test, Timing, bench};
 pub use divergence::{Divergence, divergence, windows};
 pub use shape::{Shape, ShapeError};
 pub use trace::{

@@ -1,5 +1,7 @@
 //! A model without a file: the shapes of a real one, filled with random weights in memory.
 
+mod drafter;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 

@@ -7,8 +7,10 @@ mod assistant;
 mod gemma3;
 mod gguf;
 mod hf;
+mod vision;
 
 pub use assistant::AssistantConfig;
+pub use vision::VisionConfig;
 
 use lapidary_core::{LayerId, Reach, Value};
 use thiserror::Error;

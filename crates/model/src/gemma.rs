@@ -11,7 +11,8 @@
 //! and layers that share an earlier layer's differ in data, not in code.
 
 use lapidary_core::{
-    Backend, Branch, Heads, Input, Join, KvCache, KvLayerSpec, KvPlan, LayerId, Qkv, Rope, TokenId,
+    Backend, Branch, Candidate, DeviceError, Head, Heads, Input, Join, KvCache, KvLayerSpec,
+    KvPlan, LayerId, Qkv, Rope, TokenId,
 };
 
 use crate::{Hooks, Model, Step};
@@ -243,15 +244,26 @@ impl<B: Backend> Model<B> for Gemma<B> {
     }
 
     fn logits(&self, ops: &B, hidden: &B::Act) -> B::Act {
-        let logits = ops.linear(hidden, self.head.as_ref().unwrap_or(&self.embedding));
-        match self.softcap {
-            Some(cap) => ops.softcap(logits, cap),
-            None => logits,
-        }
+        self.head().logits(ops, hidden)
+    }
+
+    fn likeliest(
+        &self,
+        ops: &B,
+        hidden: &B::Act,
+        rows: usize,
+        k: usize,
+    ) -> Result<Vec<Vec<Candidate>>, DeviceError> {
+        ops.likeliest(hidden, rows, &self.head(), k)
     }
 }
 
 impl<B: Backend> Gemma<B> {
+    fn head(&self) -> Head<'_, B> {
+        let weight = self.head.as_ref().unwrap_or(&self.embedding);
+        Head { weight, softcap: self.softcap }
+    }
+
     /// The norm on what layer `i` reads, or the head, after the last.
     fn norm_before(&self, i: usize) -> &B::Vector {
         self.layers.get(i).map_or(&self.final_norm, |layer| &layer.input_norm)

@@ -6,6 +6,7 @@
 //! device, no cache format, no request and no file.
 #![forbid(unsafe_code)]
 
+pub mod angles;
 pub mod assistant;
 pub mod config;
 pub mod gemma;
@@ -13,10 +14,11 @@ mod load;
 pub mod names;
 mod run;
 mod traffic;
+pub mod vision;
 
 #[doc(hidden)]
 pub mod fuzz;
 
-pub use load::{LoadError, Precision, load, load_assistant};
-pub use run::{Hooks, Model, NoHooks, Outputs, Step, StepError, run, run_with};
+pub use load::{LoadError, Precision, load, load_assistant, load_vision};
+pub use run::{Hooks, Model, NoHooks, Outputs, Step, StepError, run, run_step, run_with};
 pub use traffic::{Traffic, attention_ops};

@@ -1,6 +1,7 @@
 //! From named tensors to a decoder: each tensor is named once, here, with the shape it must have.
 
 mod assistant;
+mod vision;
 
 use std::borrow::Cow;
 
@@ -48,6 +49,7 @@ pub enum LoadError {
 }
 
 pub use assistant::load_assistant;
+pub use vision::load_vision;
 
 /// How stored numbers are handed to the device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -98,7 +100,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     fn gemma(&mut self, config: &mut Config) -> Result<Gemma<B>, LoadError> {
-        let embedding = "token_embd.weight";
+        let (embedding, head) = ("token_embd.weight", "output.weight");
         if config.vocab == 0 {
             config.vocab = self.info(embedding)?.shape.first().copied().unwrap_or(0);
         }
@@ -112,13 +114,16 @@ impl<'a, B: Backend> Loader<'a, B> {
             hidden,
             vocab,
             eps: config.eps,
-            embedding: self.matrix(embedding, vocab, hidden)?,
+            embedding: match self.info(head) {
+                Ok(_) => self.matrix(embedding, vocab, hidden)?,
+                Err(_) => self.head(embedding, vocab, hidden)?,
+            },
             embedding_scale: self.embedding_scale(hidden)?,
             per_layer: self.per_layer_inputs(config)?,
             ropes,
             layers,
             final_norm: self.norm("output_norm.weight", hidden, config)?,
-            head: self.optional_matrix("output.weight", vocab, hidden)?,
+            head: self.info(head).is_ok().then(|| self.head(head, vocab, hidden)).transpose()?,
             softcap: config.softcap,
         })
     }
@@ -341,14 +346,10 @@ impl<'a, B: Backend> Loader<'a, B> {
         self.hand_over(name, Matrix { block, stack: 1, rows, cols, bytes })
     }
 
-    fn optional_matrix(
-        &mut self,
-        name: &str,
-        rows: usize,
-        cols: usize,
-    ) -> Result<Option<B::Weight>, LoadError> {
-        let there = self.info(name).is_ok();
-        there.then(|| self.matrix(name, rows, cols)).transpose()
+    fn head(&mut self, name: &str, rows: usize, cols: usize) -> Result<B::Weight, LoadError> {
+        let (block, bytes) = self.stored(name, &[rows, cols])?;
+        let made = self.ops.head(Matrix { block, stack: 1, rows, cols, bytes });
+        self.made(name, made)
     }
 
     fn stack(&mut self, name: &str, shape: [usize; 3]) -> Result<B::Weight, LoadError> {
@@ -359,8 +360,15 @@ impl<'a, B: Backend> Loader<'a, B> {
 
     fn hand_over(&mut self, name: &str, matrix: Matrix<'_>) -> Result<B::Weight, LoadError> {
         let made = self.ops.matrix(matrix);
-        let name = self.names.translate(name);
-        made.map_err(|reason| LoadError::Device { name, reason })
+        self.made(name, made)
+    }
+
+    fn made(
+        &self,
+        name: &str,
+        made: Result<B::Weight, Unsupported>,
+    ) -> Result<B::Weight, LoadError> {
+        made.map_err(|reason| LoadError::Device { name: self.names.translate(name), reason })
     }
 
     fn vector(&self, name: &str, len: usize) -> Result<B::Vector, LoadError> {

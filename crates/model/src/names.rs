@@ -2,7 +2,12 @@
 //!
 //! The loader speaks GGUF names. This table is the only place that knows the others.
 
+mod tower;
+
 use lapidary_core::TensorSource;
+
+pub(crate) use tower::TowerNames;
+pub use tower::to_gguf as tower_to_gguf;
 
 /// How a source names its tensors.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -11,6 +16,8 @@ pub(crate) enum Names {
     Gguf,
     /// By module path, under this prefix.
     HuggingFace { prefix: &'static str },
+    /// Those of a vision tower.
+    Tower(TowerNames),
 }
 
 /// `(GGUF, Hugging Face)` outside the layers.
@@ -89,7 +96,11 @@ impl Names {
 
     /// The source's name for the tensor that GGUF calls `gguf`.
     pub(crate) fn translate(&self, gguf: &str) -> String {
-        let Self::HuggingFace { prefix } = self else { return gguf.to_owned() };
+        let prefix = match self {
+            Self::Gguf => return gguf.to_owned(),
+            Self::Tower(tower) => return tower.translate(gguf),
+            Self::HuggingFace { prefix } => prefix,
+        };
         let find = |table: &[(&str, &'static str)], name: &str| {
             table.iter().find(|(gguf, _)| *gguf == name).map(|&(_, hf)| hf)
         };

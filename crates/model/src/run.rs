@@ -31,6 +31,19 @@ pub trait Model<B: Backend> {
     ) -> B::Act;
     /// Next-token logits of the given hidden states.
     fn logits(&self, ops: &B, hidden: &B::Act) -> B::Act;
+    /// The likeliest `k` tokens after each of `rows` hidden states, likeliest first.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn likeliest(
+        &self,
+        ops: &B,
+        hidden: &B::Act,
+        rows: usize,
+        k: usize,
+    ) -> Result<Vec<Vec<Candidate>>, DeviceError> {
+        ops.top(&self.logits(ops, hidden), rows, k)
+    }
 }
 
 /// A batch and what was decided about it, once, for all layers.
@@ -122,12 +135,28 @@ pub fn run_with<B: Backend>(
     hooks: &mut dyn Hooks<B>,
 ) -> Result<Outputs, StepError> {
     let kv = cache.plan(ops, batch)?;
+    Ok(run_step(ops, model, cache, &Step { batch, kv, soft }, hooks)?)
+}
+
+/// Runs a batch that has been planned and reads back what its rows want: [`run_with`] for those who
+/// plan it themselves.
+///
+/// # Errors
+/// The device failed; the cache is not to be trusted.
+pub fn run_step<B: Backend>(
+    ops: &B,
+    model: &dyn Model<B>,
+    cache: &mut dyn KvCache<B>,
+    step: &Step<'_, B>,
+    hooks: &mut dyn Hooks<B>,
+) -> Result<Outputs, DeviceError> {
+    let batch = step.batch;
     hooks.batch(batch);
-    let states = model.forward(ops, cache, &Step { batch, kv, soft }, hooks);
+    let states = model.forward(ops, cache, step, hooks);
     let hidden = fetch(ops, batch, |row| row.want.hidden, |rows| ops.select(&states, rows))?;
     let head = |rows: &[usize]| model.logits(ops, &ops.select(&states, rows));
     let logits = fetch(ops, batch, |row| row.want.logits, head)?;
-    let top = fetch_top(ops, batch, head)?;
+    let top = fetch_top(ops, model, batch, &states)?;
     ops.finish()?;
     Ok(Outputs { hidden, logits, top })
 }
@@ -136,14 +165,15 @@ pub fn run_with<B: Backend>(
 /// row asks for; a shorter list is the beginning of a longer one.
 fn fetch_top<B: Backend>(
     ops: &B,
+    model: &dyn Model<B>,
     batch: &Batch,
-    head: impl FnOnce(&[usize]) -> B::Act,
+    states: &B::Act,
 ) -> Result<Vec<(usize, Vec<Candidate>)>, DeviceError> {
     let rows = batch.rows_where(|row| row.want.top > 0);
     let Some(most) = rows.iter().map(|&row| batch.rows()[row].want.top).max() else {
         return Ok(Vec::new());
     };
-    let mut found = ops.top(&head(&rows), rows.len(), most)?;
+    let mut found = model.likeliest(ops, &ops.select(states, &rows), rows.len(), most)?;
     for (&row, candidates) in rows.iter().zip(&mut found) {
         candidates.truncate(batch.rows()[row].want.top);
     }

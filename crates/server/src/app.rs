@@ -38,6 +38,8 @@ pub struct Settings {
     pub slots: usize,
     /// Bytes of the cache: of global layers and of sliding ones.
     pub kv_bytes: (u64, u64),
+    /// The most guesses in a row; zero if nobody guesses.
+    pub drafts: usize,
     /// The effective configuration, for `/props`.
     pub props: Value,
 }

@@ -13,7 +13,7 @@ use crate::generate::{Answer, Delta, End, Generation, Job, Read};
 use crate::info::json;
 use crate::likelihood;
 use crate::prompt::write;
-use crate::sampling::{samples, sampling, stops, unavailable};
+use crate::sampling::{drafts, samples, sampling, stops, unavailable};
 use crate::sse::{Dialect, Events, respond};
 use crate::tools::{self, Choice};
 use crate::wire::chat::{
@@ -109,6 +109,7 @@ pub(crate) fn job(asked: &ChatRequest, app: &App) -> Result<Job, ApiError> {
         grammar,
         one_call: asked.parallel_tool_calls == Some(false),
         samples: samples(asked.n)?,
+        drafts: drafts(&asked.sampling, app)?,
         read: Read::Reply,
     })
 }

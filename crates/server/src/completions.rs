@@ -14,7 +14,7 @@ use crate::error::ApiError;
 use crate::generate::{Answer, Delta, Generation, Job, Read};
 use crate::info::json;
 use crate::likelihood;
-use crate::sampling::{samples, sampling, stops, unavailable};
+use crate::sampling::{drafts, samples, sampling, stops, unavailable};
 use crate::sse::{Dialect, Events, respond};
 use crate::wire::common::ErrorBody;
 use crate::wire::completions::{
@@ -75,6 +75,7 @@ fn job(asked: &CompletionRequest, app: &App) -> Result<(Job, String), ApiError> 
         grammar: constraint::of_text(asked.response_format.as_ref(), app)?,
         one_call: false,
         samples: samples(asked.n)?,
+        drafts: drafts(&asked.sampling, app)?,
         read: Read::Plain,
     };
     Ok((job, text))

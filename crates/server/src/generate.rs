@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lapidary_core::{Constraint, TokenId};
-use lapidary_engine::{Event, Finish, Pooling, Request, Sampling, Ticket};
+use lapidary_engine::{Event, Finish, Guesses, Pooling, Request, Sampling, Ticket};
 use lapidary_text::{ReplyStream, StopStrings, TextStream, ToolCall};
 
 use crate::app::App;
@@ -33,6 +33,8 @@ pub(crate) struct Job {
     pub(crate) one_call: bool,
     /// How many texts to make.
     pub(crate) samples: u32,
+    /// The most guesses in a row, if fewer than the server's.
+    pub(crate) drafts: Option<usize>,
     pub(crate) read: Read,
 }
 
@@ -82,6 +84,8 @@ pub(crate) struct Generation {
     stops: Vec<String>,
     one_call: bool,
     done: Vec<bool>,
+    /// What became of each text's guesses.
+    guesses: Vec<Guesses>,
     ready: VecDeque<Delta>,
     prompt: u64,
     cached: u64,
@@ -114,6 +118,7 @@ impl Generation {
             logprobs: job.logprobs,
             grammar: job.grammar,
             samples: job.samples,
+            drafts: job.drafts,
             ..Request::new(app.engine().next_id(), job.prompt.clone())
         };
         let samples = job.samples as usize;
@@ -127,6 +132,7 @@ impl Generation {
             stops: job.stops,
             one_call: job.one_call,
             done: vec![false; samples],
+            guesses: vec![Guesses::default(); samples],
             ready: VecDeque::new(),
             prompt: job.prompt.len() as u64,
             cached: 0,
@@ -167,14 +173,16 @@ impl Generation {
             Event::Warm { tokens, .. } => self.cached = u64::from(tokens),
             // Not asked for by jobs.
             Event::Prompt { .. } | Event::Embedding { .. } => {}
-            Event::Token { sample, token, logprobs, .. } => {
+            Event::Token { sample, token, logprobs, guesses, .. } => {
                 if !self.done[sample as usize] {
+                    self.guesses[sample as usize] = guesses;
                     self.note_token();
                     self.hear(sample, Heard { token, logprobs });
                 }
             }
-            Event::Finished { sample, finish, .. } => {
+            Event::Finished { sample, finish, guesses, .. } => {
                 if !self.done[sample as usize] {
+                    self.guesses[sample as usize] = guesses;
                     self.finish(sample, finish);
                 }
             }
@@ -249,12 +257,17 @@ impl Generation {
     pub(crate) fn usage(&self) -> Usage {
         let counts = self.voices.iter().map(Voice::counts);
         let (written, reasoning) = counts.fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
+        let sum = |of: fn(&Guesses) -> u32| self.guesses.iter().map(|g| u64::from(of(g))).sum();
         Usage {
             prompt_tokens: self.prompt,
             completion_tokens: written,
             total_tokens: self.prompt + written,
             prompt_tokens_details: PromptTokens { cached_tokens: self.cached },
-            completion_tokens_details: CompletionTokens { reasoning_tokens: reasoning },
+            completion_tokens_details: CompletionTokens {
+                reasoning_tokens: reasoning,
+                accepted_prediction_tokens: sum(|guesses| guesses.accepted),
+                rejected_prediction_tokens: sum(|guesses| guesses.rejected),
+            },
         }
     }
 

@@ -91,6 +91,7 @@ pub(crate) async fn props(State(app): State<App>) -> Response {
             "min_p": defaults.min_p,
             "thinking": defaults.thinking,
         },
+        "drafts": settings.drafts,
         "kv_bytes": { "global": global, "sliding": sliding },
         "strict": settings.strict,
         "max_body": settings.max_body,

@@ -3,8 +3,11 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use lapidary_engine::EngineStats;
-use prometheus_client::encoding::{EncodeLabelSet, text::encode};
+use lapidary_engine::{EngineStats, Phase};
+use prometheus_client::encoding::{
+    EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet, text::encode,
+};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -37,6 +40,27 @@ struct Status {
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct Layers {
     layers: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct Part {
+    phase: &'static str,
+}
+
+/// What the engine has counted, as Prometheus wants it.
+#[derive(Debug)]
+struct Counted(lapidary_engine::Histogram);
+
+impl EncodeMetric for Counted {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        // The encoder takes the highest number for infinity.
+        let buckets: Vec<_> = self.0.buckets().map(|(b, n)| (b.min(f64::MAX), n)).collect();
+        encoder.encode_histogram::<NoLabelSet>(self.0.sum(), self.0.count(), &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
 }
 
 impl Metrics {
@@ -96,7 +120,7 @@ impl Metrics {
         let help = "Seconds from a request to its first token";
         registry.register("time_to_first_token_seconds", help, self.first_token.clone());
         let help = "Seconds between two tokens of a text";
-        registry.register("inter_token_seconds", help, self.next_token.clone());
+        registry.register("inter_token_latency_seconds", help, self.next_token.clone());
         let help = "Waits of a second or more for the next token of a text";
         registry.register("stalls", help, self.stalls.clone());
         let help = "Tokens of prompts";
@@ -149,7 +173,23 @@ fn register_engine(registry: &mut Registry, engine: &EngineStats) {
         counter.inc_by(value);
         registry.register(name, help, counter);
     }
-    let busy = Gauge::<f64, AtomicU64>::default();
-    busy.set(engine.busy.as_secs_f64());
-    registry.register("engine_busy_seconds", "Seconds spent in runs of the model", busy);
+    register_times(registry, engine);
+}
+
+fn register_times(registry: &mut Registry, engine: &EngineStats) {
+    let times = &engine.times;
+    let histograms = [
+        ("request_queue_time_seconds", "Seconds from a request to its slot", times.queue),
+        ("engine_step_seconds", "Seconds that steps took", times.step),
+        ("engine_step_rows", "Rows of steps", times.rows),
+    ];
+    for (name, help, histogram) in histograms {
+        registry.register(name, help, Counted(histogram));
+    }
+    let phases = Family::<Part, Counter<f64, AtomicU64>>::default();
+    for phase in Phase::ALL {
+        let part = Part { phase: phase.name() };
+        phases.get_or_create(&part).inc_by(times.of(phase).as_secs_f64());
+    }
+    registry.register("engine_phase_seconds", "Seconds spent in each phase of steps", phases);
 }

@@ -83,6 +83,32 @@ fn bias(given: Option<&Map<String, Value>>, app: &App) -> Result<Vec<(TokenId, f
     given.iter().map(entry).collect()
 }
 
+/// The most guesses in a row, if the request says.
+pub(crate) fn drafts(fields: &SamplingFields, app: &App) -> Result<Option<usize>, ApiError> {
+    let Some(asked) = fields.draft.as_ref().filter(|asked| !asked.is_null()) else {
+        return Ok(None);
+    };
+    if asked == "none" {
+        return Ok(Some(0));
+    }
+    let members = asked.as_object().filter(|members| members.len() == 1);
+    let len = members.and_then(|members| members.get("len")?.as_u64());
+    let wrong = |what: &str| Err(ApiError::field("draft", what));
+    match (len, app.settings().drafts) {
+        (None | Some(0), _) => wrong("`draft` must be \"none\" or {\"len\": N} with N from 1 up"),
+        (Some(_), 0) => wrong(
+            "`draft` asks for guesses, but the server has no drafter; leave it out, or start the \
+             server with --draft",
+        ),
+        (Some(len), most) if len > most as u64 => {
+            let public =
+                format!("`draft.len` is {len}; this server guesses at most {most} tokens in a row");
+            wrong(&public)
+        }
+        (Some(len), _) => Ok(Some(len as usize)),
+    }
+}
+
 /// The texts that end an answer.
 pub(crate) fn stops(fields: &SamplingFields) -> Result<Vec<String>, ApiError> {
     let stops = match fields.stop.clone() {

@@ -49,6 +49,17 @@ impl Goldens {
         tensor.data().as_chunks().0.iter().map(|b| TokenId(u32::from_le_bytes(*b))).collect()
     }
 
+    /// The bytes of a tensor of bytes.
+    ///
+    /// # Panics
+    /// If it is none.
+    pub fn bytes(&self, name: &str) -> Vec<u8> {
+        let file = self.file();
+        let tensor = file.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(tensor.dtype(), Dtype::U8, "{name}");
+        tensor.data().to_vec()
+    }
+
     fn file(&self) -> SafeTensors<'_> {
         SafeTensors::deserialize(&self.bytes).expect("golden files are well formed")
     }

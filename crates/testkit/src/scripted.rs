@@ -11,7 +11,10 @@ use lapidary_core::{
     Backend, Batch, CacheFull, Input, KvCache, KvLayerSpec, KvPlan, LayerId, Qkv, Reach, Regime,
     SlotId, TensorSource, TokenId, Value,
 };
-use lapidary_engine::{Engine, FirstCome, Limits, NoDrafts, Parts, Prefixes, Scheduler};
+use lapidary_engine::{
+    Drafter, Drafting, Engine, FirstCome, Limits, NgramDrafter, NoDrafts, Parts, Prefixes,
+    Scheduler,
+};
 use lapidary_model::{Hooks, Model, NoHooks, Step};
 use lapidary_text::{Control, Tokenizer};
 
@@ -33,6 +36,8 @@ pub struct Script {
     pub replies: Vec<(String, String)>,
     /// How long each step takes at least.
     pub pace: Duration,
+    /// The most guesses in a row, all from the text itself; zero for none.
+    pub drafts: usize,
 }
 
 impl Script {
@@ -50,6 +55,12 @@ impl Script {
         let ops = Cpu::new(Isa::best(), 1).expect("the best instruction set is there");
         let Limits { slots, context, burst, .. } = limits;
         let extent = Extent { slots, context, burst: burst as u32 };
+        let drafting = Drafting { most: self.drafts, width: 1, adaptive: false };
+        let drafter: Box<dyn Drafter<Cpu>> = match self.drafts {
+            0 => Box::new(NoDrafts),
+            _ => Box::new(NgramDrafter::new(2)),
+        };
+        let scheduler = Scheduler::new(limits, Box::new(FirstCome)).expect("the limits are sound");
         let model = Scripted { script: self, slots: Mutex::default() };
         let specs = Model::<Cpu>::kv_specs(&model);
         let cache = Cache::new(&ops, specs, extent, |_| true, |_: LayerId| Regime::F32);
@@ -57,10 +68,10 @@ impl Script {
             ops,
             model: Box::new(model),
             cache: Box::new(Unforked(cache.unwrap_or_else(|e| panic!("{e}")))),
-            drafter: Box::new(NoDrafts),
+            drafter,
             prefixes: Prefixes::none(),
             hooks: Box::new(NoHooks),
-            scheduler: Scheduler::new(limits, Box::new(FirstCome)).expect("the limits are sound"),
+            scheduler: scheduler.drafting(drafting, false),
         }
     }
 }

@@ -11,8 +11,8 @@ use lapidary_cache::{Cache, Extent};
 use lapidary_core::{Code, KvCache, LayerId, Regime, TokenId};
 use lapidary_engine::{
     Aids, Budget, Draft, DraftCall, Drafter, Event, Finish, FirstCome, HostShelf, Limits, NoDrafts,
-    Policy, Preemptive, Prefixes, Request, RequestId, Sampling, Scheduler, ShortestPrompt, Stats,
-    Swap, Target, turn, turn_with,
+    NoWatch, Policy, Preemptive, Prefixes, Request, RequestId, Sampling, Scheduler, ShortestPrompt,
+    Stats, Swap, Target, turn, turn_with,
 };
 use lapidary_model::{Model, NoHooks, Precision};
 use lapidary_testkit::{Device, Loaded, Rng, repository};
@@ -102,7 +102,7 @@ impl Subject {
 fn listen(scheduler: &mut Scheduler, told: &mut HashMap<(RequestId, u32), Text>) {
     while let Some(event) = scheduler.poll_event() {
         match event {
-            Event::Token { id, sample, token, logprobs } => {
+            Event::Token { id, sample, token, logprobs, .. } => {
                 let mut bits = Vec::new();
                 if let Some(logprobs) = logprobs {
                     bits.push(logprobs.token.to_bits());
@@ -111,7 +111,7 @@ fn listen(scheduler: &mut Scheduler, told: &mut HashMap<(RequestId, u32), Text>)
                 }
                 told.entry((id, sample)).or_default().told.push((token, bits));
             }
-            Event::Finished { id, sample, finish } => {
+            Event::Finished { id, sample, finish, .. } => {
                 told.entry((id, sample)).or_default().finish = Some(finish);
             }
             _ => {}
@@ -196,7 +196,12 @@ fn play(subject: &mut Subject, seed: u64) -> Stats {
         }
         let Loaded { ops, model, .. } = &subject.loaded;
         let target = Target { ops, model, cache: &mut cache };
-        let aids = Aids { drafter: &mut oracle, prefixes: &mut prefixes, hooks: &mut NoHooks };
+        let aids = Aids {
+            drafter: &mut oracle,
+            prefixes: &mut prefixes,
+            hooks: &mut NoHooks,
+            watch: &mut NoWatch,
+        };
         let step = turn_with(&mut scheduler, target, aids);
         listen(&mut scheduler, &mut told);
         if !step.expect("the device works") && coming.len() == 0 {

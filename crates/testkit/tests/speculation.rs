@@ -2,16 +2,21 @@
 //! and at temperature 1, with the log-probabilities of the text without it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use lapidary_backend_cpu::Cpu;
 use lapidary_cache::{Cache, Extent};
-use lapidary_core::{Code, LayerId, Regime, TensorSource, TokenId};
+use lapidary_core::{Code, Constraint, LayerId, Regime, TensorSource, TokenId};
 use lapidary_engine::{
     AssistantDrafter, Drafter, Drafting, Event, Finish, FirstCome, Limits, Logprobs, NgramDrafter,
     NoDrafts, Request, RequestId, Sampling, Scheduler, SmallModelDrafter, Stats, turn,
 };
 use lapidary_model::{Model, Precision, load, load_assistant};
-use lapidary_testkit::{Device, Loaded, PEBBLE_END, Rng, answers, repository, shared};
+use lapidary_testkit::{
+    Device, Loaded, PEBBLE_END, Rng, answers, pebble_words, repository, shared,
+};
+use lapidary_text::{Grammars, Rules, Thinking};
+use serde_json::json;
 
 const CONTEXT: u32 = 1024;
 const BURST: u32 = 64;
@@ -31,6 +36,20 @@ struct Outcome {
 struct Bench {
     loaded: Loaded<Cpu>,
     prompts: Vec<Vec<TokenId>>,
+    grammars: Vec<Arc<dyn Constraint>>,
+}
+
+/// What some texts must conform to: an object, a list, and one of a few words.
+fn grammars() -> Vec<Arc<dyn Constraint>> {
+    let grammars = Grammars::new(&pebble_words().0);
+    let city = json!({ "type": "object", "required": ["city", "country"], "properties": {
+        "city": { "type": "string", "maxLength": 12 }, "country": { "type": "string" } } });
+    let list = json!({ "type": "array", "minItems": 2, "maxItems": 5,
+        "items": { "enum": ["Paris", "Lima", 7, true] } });
+    let rules =
+        [Rules::JsonSchema(&city), Rules::JsonSchema(&list), Rules::Regex("(Yes|No|(la )+end)\\.")];
+    let guide = |rules| grammars.compile(rules, Thinking::Never).unwrap_or_else(|e| panic!("{e}"));
+    rules.into_iter().map(|rules| Arc::new(guide(rules)) as _).collect()
 }
 
 impl Bench {
@@ -42,7 +61,8 @@ impl Bench {
         let stored = answers(&repository("crates/testkit/tests/data/pebble_answers.jsonl"));
         let prompts = stored.into_iter().map(|answer| answer.prompt);
         // Past the window, but not by much: what is read is not what is tested here.
-        Self { loaded, prompts: prompts.filter(|prompt| prompt.len() < 250).collect() }
+        let prompts = prompts.filter(|prompt| prompt.len() < 250).collect();
+        Self { loaded, prompts, grammars: grammars() }
     }
 
     fn cache(&self, regime: Regime, slots: usize) -> Cache<Cpu> {
@@ -86,9 +106,10 @@ impl Bench {
     }
 }
 
-fn drafters(bench: &Bench) -> Vec<(&'static str, Box<dyn Drafter<Cpu>>)> {
-    let mut drafters: Vec<(_, Box<dyn Drafter<Cpu>>)> =
-        vec![("ngram", Box::new(NgramDrafter::new(3)))];
+/// Drafters by name, with the width of what they make.
+fn drafters(bench: &Bench) -> Vec<(&'static str, usize, Box<dyn Drafter<Cpu>>)> {
+    let mut drafters: Vec<(_, _, Box<dyn Drafter<Cpu>>)> =
+        vec![("ngram", 1, Box::new(NgramDrafter::new(3)))];
     let ops = &bench.loaded.ops;
     if let Some(folder) = shared("pebble/drafter_hf") {
         let source = lapidary_format::open(&folder).unwrap();
@@ -96,7 +117,7 @@ fn drafters(bench: &Bench) -> Vec<(&'static str, Box<dyn Drafter<Cpu>>)> {
             let config = &bench.loaded.config;
             let loaded = load_assistant(ops, &source, config, Precision::AsStored, &mut |_, _| {});
             let assistant = loaded.unwrap_or_else(|e| panic!("{e}"));
-            drafters.push((name, Box::new(AssistantDrafter::new(assistant, width))));
+            drafters.push((name, width, Box::new(AssistantDrafter::new(assistant))));
         }
     }
     // The target as its own small model: always right when greedy.
@@ -105,7 +126,7 @@ fn drafters(bench: &Bench) -> Vec<(&'static str, Box<dyn Drafter<Cpu>>)> {
     let (_, model) = load(ops, source, Precision::AsStored, &mut |_, _| {}).unwrap();
     let cache = bench.cache(Regime::F16, 8);
     let small = SmallModelDrafter::new(Box::new(model), Box::new(cache), 8, BURST as usize);
-    drafters.push(("small model", Box::new(small)));
+    drafters.push(("small model", 1, Box::new(small)));
     drafters
 }
 
@@ -121,7 +142,8 @@ fn pick<T: Clone>(rng: &mut Rng, from: &[T]) -> T {
     from[rng.below(from.len())].clone()
 }
 
-/// Some prompts, greedy or drawn, some with scores, some with stops that come up within a draft.
+/// Some prompts, greedy or drawn, some with scores, some under a grammar, some with stops that come
+/// up within a draft.
 fn requests(bench: &Bench, rng: &mut Rng) -> Vec<Request> {
     let mut request = |id| {
         let prompt = pick(rng, &bench.prompts);
@@ -136,6 +158,7 @@ fn requests(bench: &Bench, rng: &mut Rng) -> Vec<Request> {
             stop: PEBBLE_END.to_vec(),
             sampling,
             logprobs: pick(rng, &[None, Some(2)]),
+            grammar: (rng.below(3) == 0).then(|| pick(rng, &bench.grammars)),
             ..Request::new(RequestId(id), prompt)
         }
     };
@@ -148,18 +171,23 @@ fn speculated_texts_are_the_plain_ones_bit_for_bit() {
     let mut drafters = drafters(&bench);
     let count = drafters.len();
     let mut accepted = vec![0; count];
-    let plain = Drafting { most: 0, adaptive: false };
+    let mut conforming = 0;
+    let plain = Drafting { most: 0, width: 1, adaptive: false };
     for case in 0..CASES {
         let mut rng = Rng(case);
         let requests = requests(&bench, &mut rng);
+        conforming += requests.iter().filter(|request| request.grammar.is_some()).count() as u64;
         let place = (pick(&mut rng, &REGIMES), pick(&mut rng, &[1, 2, 3, 8]));
         let (expected, _) = bench.run(&requests, place, plain, &mut NoDrafts);
-        let drafting = Drafting { most: 1 + rng.below(8), adaptive: rng.below(4) == 0 };
-        let (name, drafter) = &mut drafters[case as usize % count];
+        let (most, adaptive) = (1 + rng.below(8), rng.below(4) == 0);
+        let (name, width, drafter) = &mut drafters[case as usize % count];
+        let drafting = Drafting { most, width: *width, adaptive };
         let (outcomes, stats) = bench.run(&requests, place, drafting, &mut **drafter);
         assert_eq!(outcomes, expected, "case {case}: {name}, {place:?}, {drafting:?}");
         accepted[case as usize % count] += stats.accepted;
     }
+    println!("guesses that came true: {accepted:?}; texts under a grammar: {conforming}");
+    assert!(conforming > CASES / 2, "{conforming} texts conform to something");
     assert!(accepted.iter().all(|&times| times > 0), "{accepted:?} guesses came true");
 }
 
@@ -169,7 +197,8 @@ fn three_guesses_of_the_drafter_yield_as_many_tokens_as_the_reference_reports() 
     let bench = Bench::new();
     let Some(answers_file) = shared("pebble/golden/answers.jsonl") else { return };
     let mut drafters = drafters(&bench);
-    let Some((_, chain)) = drafters.iter_mut().find(|(name, _)| *name == "chain") else { return };
+    let chain = drafters.iter_mut().find(|(name, ..)| *name == "chain");
+    let Some((_, _, chain)) = chain else { return };
     let stored = answers(&answers_file);
     let every = if cfg!(feature = "slow") { 1 } else { 8 };
     let request = |(id, answer): (u64, &lapidary_measure::Answer)| Request {
@@ -178,7 +207,7 @@ fn three_guesses_of_the_drafter_yield_as_many_tokens_as_the_reference_reports() 
         ..Request::new(RequestId(id), answer.prompt.clone())
     };
     let requests: Vec<_> = (0..).zip(stored.iter().step_by(every)).map(request).collect();
-    let drafting = Drafting { most: 3, adaptive: false };
+    let drafting = Drafting { most: 3, width: 1, adaptive: false };
     let (outcomes, stats) = bench.run(&requests, (Regime::F16, 1), drafting, &mut **chain);
     let tokens: usize = outcomes.iter().map(|outcome| outcome.text.len()).sum();
     // One slot: prompts are read in bursts, and every other step yields at least one token or an

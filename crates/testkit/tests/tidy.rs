@@ -40,6 +40,7 @@ const CRATES: &[Crate] = &[
     Crate { name: "backend-cpu", ours: &["core"], theirs: &["half"] },
     Crate { name: "backend-cuda", ours: &["core"], theirs: &["cudarc", "half", "thiserror"] },
     Crate { name: "cache", ours: &["core"], theirs: &["thiserror"] },
+    Crate { name: "media", ours: &["core"], theirs: &["image", "thiserror"] },
     Crate { name: "model", ours: &["core"], theirs: &["thiserror"] },
     Crate { name: "engine", ours: &["core", "model"], theirs: &["thiserror"] },
     Crate { name: "convert", ours: &["core", "format", "model"], theirs: &["rayon", "thiserror"] },
@@ -51,7 +52,7 @@ const CRATES: &[Crate] = &[
     },
     Crate {
         name: "server",
-        ours: &["core", "engine", "text"],
+        ours: &["core", "engine", "media", "text"],
         theirs: &[
             "axum",
             "futures-core",
@@ -80,6 +81,7 @@ const CRATES: &[Crate] = &[
             "format",
             "hub",
             "measure",
+            "media",
             "model",
             "server",
             "text",
@@ -96,6 +98,7 @@ const CRATES: &[Crate] = &[
             "engine",
             "format",
             "measure",
+            "media",
             "model",
             "text",
         ],

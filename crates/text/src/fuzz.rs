@@ -3,9 +3,9 @@
 
 use lapidary_core::{Constraint, TokenId, Value};
 
-use crate::TokenizerError;
 use crate::{ChatTemplate, Control, Conversation, Message, Part, Role, Specials, Tokenizer};
 use crate::{Content, Grammars, MediaKind, ReplyStream, Rules, Thinking, ToolCall, normalise};
+use crate::{TemplateError, TokenizerError};
 
 /// Reads `data` as a `tokenizer.json` and uses what comes of it.
 pub fn tokenizer_json(data: &[u8]) -> bool {
@@ -19,12 +19,33 @@ pub fn tokenizer_metadata(meta: &Value) -> bool {
 }
 
 fn tokenizer(read: Result<Tokenizer, TokenizerError>) -> bool {
-    let Ok(tokenizer) = read else { return false };
+    let tokenizer = match read {
+        Ok(tokenizer) => tokenizer,
+        Err(error) => return named(&error),
+    };
     for control in [Control::Honour, Control::Spell] {
         let ids = tokenizer.encode("<bos>the <|turn>\n\n▁🙂", control);
         tokenizer.decode(&tokenizer.with_bos(&ids));
     }
     true
+}
+
+/// Checks that a refusal names the field, the token or the merge at fault.
+fn named(error: &TokenizerError) -> bool {
+    let message = error.to_string();
+    let named = ["`", "token ", "merge "].iter().any(|name| message.contains(name));
+    assert!(named, "nothing is named: {message}");
+    false
+}
+
+/// Checks that a refusal of a template says where it fails, or how long it is.
+fn placed(error: &TemplateError) -> bool {
+    let placed = match error {
+        TemplateError::Syntax(fault) => fault.line.is_some(),
+        other => matches!(other, TemplateError::TooLong { .. }),
+    };
+    assert!(placed, "no place is named: {error}");
+    false
 }
 
 /// Compiles `data` as a chat template and renders a conversation that has everything.
@@ -33,8 +54,9 @@ pub fn template(data: &[u8]) -> bool {
     let names = ["<bos>", "<eos>", "<|turn>", "<turn|>", "<|\"|>"];
     let tokens = names.into_iter().map(str::to_owned).zip((0..).map(TokenId));
     let specials = Specials::new(tokens, ("<bos>", TokenId(0)), ("<eos>", TokenId(1)));
-    let Ok(template) = ChatTemplate::with_fuel(&source, &specials, 100_000) else {
-        return false;
+    let template = match ChatTemplate::with_fuel(&source, &specials, 100_000) {
+        Ok(template) => template,
+        Err(error) => return placed(&error),
     };
     let rendered = template.render(&everything());
     if let Ok(prompt) = &rendered {

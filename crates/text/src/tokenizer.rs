@@ -239,6 +239,6 @@ pub enum TokenizerError {
         reason: &'static str,
     },
     /// The merging library refused the vocabulary.
-    #[error("the vocabulary cannot be used: {0}; convert the model again")]
+    #[error("`merges` do not fit the vocabulary: {0}; convert the model again")]
     Refused(String),
 }

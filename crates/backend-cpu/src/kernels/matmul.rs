@@ -26,6 +26,8 @@ pub(crate) struct Job<'a> {
     pub(crate) kind: Kind,
     /// The group's weights.
     pub(crate) group: &'a [u8],
+    /// The codes that lie apart, where the layout has such.
+    pub(crate) apart: &'a [u8],
     pub(crate) inputs: Inputs<'a>,
     /// `(row of the inputs, row of the output)`.
     pub(crate) rows: &'a [(u32, u32)],
@@ -59,7 +61,7 @@ pub(crate) unsafe fn matmul<L: Lanes>(job: &Job<'_>) {
 /// Makes the layout a constant of the kernel.
 #[inline(always)]
 unsafe fn blocks<L: Lanes>(layout: Layout, x: &Codes, job: &Job<'_>) {
-    use CodeBits::{Eight, Five, Four, FourFloat, FourNonlinear, Six, Three, Two};
+    use CodeBits::{Eight, EightInPlanes, Five, Four, FourFloat, FourNonlinear, Six, Three, Two};
     // SAFETY: passed on.
     unsafe {
         match (layout.bits, layout.mins, layout.parts) {
@@ -76,6 +78,7 @@ unsafe fn blocks<L: Lanes>(layout: Layout, x: &Codes, job: &Job<'_>) {
             (Five, true, 1) => tiles::<L, Q5K>(x, job),
             (Six, false, 2) => tiles::<L, Q6K>(x, job),
             (Eight, false, 0) => tiles::<L, Q8>(x, job),
+            (EightInPlanes, false, 0) => tiles::<L, Q8Planes>(x, job),
             _ => unreachable!("`Layout::of` makes no other layout"),
         }
     }
@@ -114,6 +117,11 @@ formats! {
     Q8 = Q8_0;
 }
 
+struct Q8Planes;
+impl Format for Q8Planes {
+    const LAYOUT: Layout = Layout::PLANES;
+}
+
 #[inline(always)]
 unsafe fn tiles<L: Lanes, T: Format>(x: &Codes, job: &Job<'_>) {
     let mut rows = job.rows;
@@ -146,7 +154,7 @@ unsafe fn tile<L: Lanes, T: Format, const R: usize>(x: &Codes, job: &Job<'_>, ro
     unsafe {
         let from: [usize; R] = std::array::from_fn(|r| rows.get_unchecked(r).0 as usize * x.blocks);
         let mut y = [L::splat(0.0); R];
-        let mut at = job.group.as_ptr();
+        let (mut at, mut apart) = (job.group.as_ptr(), job.apart.as_ptr());
         let mut factors = (L::splat(0.0), L::splat(0.0));
         let mut b = 0;
         while b < x.blocks {
@@ -157,8 +165,9 @@ unsafe fn tile<L: Lanes, T: Format, const R: usize>(x: &Codes, job: &Job<'_>, ro
             }
             let mut segment = [L::splat(0.0); R];
             while b < end {
-                let record = Record::<L>::load::<T>(at, factors);
+                let record = Record::<L>::load::<T>(at, apart, factors);
                 at = at.add(layout.record_bytes());
+                apart = apart.add(layout.bits.apart_bytes());
                 for r in 0..R {
                     segment[r] = record.term::<T>(x, from[r] + b, segment[r]);
                 }
@@ -220,11 +229,11 @@ struct Record<L: Lanes> {
 
 impl<L: Lanes> Record<L> {
     #[inline(always)]
-    unsafe fn load<T: Format>(at: *const u8, shared: (L::F, L::F)) -> Self {
+    unsafe fn load<T: Format>(at: *const u8, apart: *const u8, shared: (L::F, L::F)) -> Self {
         let layout = const { T::LAYOUT };
-        // SAFETY: a whole record lies at `at`.
+        // SAFETY: a whole record lies at `at`, and its other codes at `apart` if it has such.
         unsafe {
-            let chunks = load_chunks::<L, T>(at);
+            let chunks = load_chunks::<L, T>(at, apart);
             let mut rest = at.add(layout.bits.bytes());
             let (d, m) = if layout.shared { shared } else { load_factors::<L, T>(rest) };
             rest = rest.add(if layout.shared { 0 } else { layout.factor_bytes() });
@@ -300,8 +309,8 @@ unsafe fn dot<L: Lanes, T: Format>(acc: L::I, w: L::B, a: i32) -> L::I {
 
 /// Takes the eight chunks of a block apart, as `CodeBits` describes them.
 #[inline(always)]
-unsafe fn load_chunks<L: Lanes, T: Format>(at: *const u8) -> [L::B; 8] {
-    // SAFETY: the codes of a whole record lie at `at`.
+unsafe fn load_chunks<L: Lanes, T: Format>(at: *const u8, apart: *const u8) -> [L::B; 8] {
+    // SAFETY: the codes of a whole record lie at `at`, and at `apart` if the layout says so.
     unsafe {
         match const { T::LAYOUT }.bits {
             CodeBits::Two => two_bits::<L, 0>(at),
@@ -310,6 +319,7 @@ unsafe fn load_chunks<L: Lanes, T: Format>(at: *const u8) -> [L::B; 8] {
             CodeBits::Five => or::<L>(nibbles::<L>(at), one_bit::<L, 4>(at.add(256))),
             CodeBits::Six => or::<L>(nibbles::<L>(at), two_bits::<L, 4>(at.add(256))),
             CodeBits::Eight => bytes::<L>(at),
+            CodeBits::EightInPlanes => both_planes::<L>(nibbles::<L>(at), nibbles::<L>(apart)),
             CodeBits::FourNonlinear => look_up::<L>(nibbles::<L>(at), &NL_TABLE),
             CodeBits::FourFloat => look_up::<L>(nibbles::<L>(at), &MX_TABLE),
         }
@@ -332,7 +342,16 @@ unsafe fn bytes<L: Lanes>(at: *const u8) -> [L::B; 8] {
 }
 
 #[inline(always)]
-unsafe fn nibbles<L: Lanes>(at: *const u8) -> [L::B; 8] {
+unsafe fn both_planes<L: Lanes>(high: [L::B; 8], mut low: [L::B; 8]) -> [L::B; 8] {
+    for (low, high) in low.iter_mut().zip(high) {
+        // SAFETY: instructions by contract.
+        *low = unsafe { L::flip(L::or(*low, L::field_up::<0, 4>(high, 15))) };
+    }
+    low
+}
+
+#[inline(always)]
+pub(super) unsafe fn nibbles<L: Lanes>(at: *const u8) -> [L::B; 8] {
     // SAFETY: four vectors lie at `at`.
     unsafe {
         let mut chunks = [L::load_b(at); 8];

@@ -192,6 +192,14 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn flip(x: Self::B) -> Self::B {
+        unsafe {
+            let high = _mm256_set1_epi8(-128);
+            [_mm256_xor_si256(x[0], high), _mm256_xor_si256(x[1], high)]
+        }
+    }
+
+    #[inline(always)]
     unsafe fn look_up(x: Self::B, table: &[i8; 16]) -> Self::B {
         unsafe {
             let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));

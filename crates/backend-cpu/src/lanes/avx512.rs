@@ -149,6 +149,11 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn flip(x: Self::B) -> Self::B {
+        unsafe { _mm512_xor_si512(x, _mm512_set1_epi8(-128)) }
+    }
+
+    #[inline(always)]
     unsafe fn look_up(x: Self::B, table: &[i8; 16]) -> Self::B {
         unsafe {
             let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));

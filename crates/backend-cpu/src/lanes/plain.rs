@@ -137,6 +137,11 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
+    unsafe fn flip(x: Self::B) -> Self::B {
+        x.map(|lane| lane.map(|b| b ^ 128))
+    }
+
+    #[inline(always)]
     unsafe fn look_up(x: Self::B, table: &[i8; 16]) -> Self::B {
         x.map(|lane| lane.map(|b| table[usize::from(b & 15)] as u8))
     }

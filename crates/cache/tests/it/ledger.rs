@@ -169,6 +169,10 @@ impl Backend for Ledger {
         unreachable!("{NO_MATHS}")
     }
 
+    fn clamp(&self, _: &Self::Act, _: f32, _: f32) -> Self::Act {
+        unreachable!("{NO_MATHS}")
+    }
+
     fn softcap(&self, _: Self::Act, _: f32) -> Self::Act {
         unreachable!("{NO_MATHS}")
     }

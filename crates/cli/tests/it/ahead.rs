@@ -67,3 +67,23 @@ fn a_dump_that_cannot_be_read_is_named() {
     assert_eq!(status, 1);
     assert!(error.contains(&bad) && error.contains("line 1"), "{error}");
 }
+
+#[test]
+fn guesses_with_a_given_luck_are_timed_beside_plain_decoding() {
+    let plan = ["bench", "--shape", "moe-mini", "--device", "cpu", "--prefill", "0", "--json"];
+    let luck =
+        ["--decode", "6", "--repeats", "1", "--batch", "2", "--draft-len", "2", "--accept", "1"];
+    let report = object(&[&plan[..], &luck[..]].concat());
+    let results = report["results"].as_array().expect("a list");
+    assert_eq!(results.len(), 2);
+    assert!(results[0]["draft_len"].is_null());
+    assert_eq!((&results[1]["draft_len"], &results[1]["accept"]), (&2.into(), &1.0.into()));
+    assert!(results.iter().all(|result| result["tok_s"].as_f64() > Some(0.0)));
+}
+
+#[test]
+fn luck_without_a_drafter_is_refused() {
+    let out = output(&["bench", "--draft-len", "2", "--accept", "0.5"]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(text(&out.stderr).contains("--draft PATH"));
+}

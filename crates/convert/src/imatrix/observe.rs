@@ -240,6 +240,10 @@ impl<B: Backend> Backend for Observed<B> {
         self.inner.gelu_mul(gate, up)
     }
 
+    fn clamp(&self, x: &Self::Act, least: f32, most: f32) -> Self::Act {
+        self.inner.clamp(x, least, most)
+    }
+
     fn softcap(&self, x: Self::Act, cap: f32) -> Self::Act {
         self.inner.softcap(x, cap)
     }

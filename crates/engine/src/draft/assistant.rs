@@ -3,12 +3,11 @@
 use lapidary_core::{Backend, Candidate, SlotId, TokenId};
 use lapidary_model::assistant::Assistant;
 
-use super::{Draft, DraftCall, Drafter, Target};
+use super::{Draft, DraftCall, DraftShape, Drafter, Target};
 
 /// Drafts chains, or trees that keep the likeliest branches.
 pub struct AssistantDrafter<B: Backend> {
     assistant: Assistant<B>,
-    width: usize,
 }
 
 /// One call's draft while it grows.
@@ -17,7 +16,7 @@ struct Growth {
     call: usize,
     slot: SlotId,
     room: usize,
-    depth: usize,
+    shape: DraftShape,
     nodes: Vec<(TokenId, Option<usize>)>,
     /// The branches that may go on.
     front: Vec<Branch>,
@@ -28,75 +27,73 @@ struct Branch {
     /// Its last guess, or nothing if it is the known text.
     node: Option<usize>,
     token: TokenId,
-    hidden: Vec<f32>,
+    /// The row among the states of the round before that it goes on from.
+    state: usize,
     /// Sum of the logits' distances from the likeliest, from the root down: zero for the best.
     behind: f32,
 }
 
 impl<B: Backend> AssistantDrafter<B> {
-    /// Keeps the `width` best guesses at each depth; one makes chains.
-    ///
-    /// # Panics
-    /// If `width` is zero.
-    pub fn new(assistant: Assistant<B>, width: usize) -> Self {
-        assert!(width > 0, "a draft has at least one branch");
-        Self { assistant, width }
+    /// Keeps as many of the best guesses at each depth as each call's shape says.
+    pub fn new(assistant: Assistant<B>) -> Self {
+        Self { assistant }
     }
 
-    /// Guesses one token further for all growing drafts at once. `None` if the device failed.
-    fn grow(&self, target: &mut Target<'_, B>, growing: &mut [&mut Growth]) -> Option<()> {
+    /// Guesses one token further for all growing drafts at once, going on from `states`, and gives
+    /// the states behind the guesses. `None` if the device failed.
+    fn grow(
+        &self,
+        target: &mut Target<'_, B>,
+        growing: &mut [&mut Growth],
+        states: &B::Act,
+    ) -> Option<B::Act> {
         let branches = || growing.iter().flat_map(|g| g.front.iter().map(move |b| (g.slot, b)));
         let slots: Vec<_> = branches().map(|(slot, _)| slot).collect();
         let tokens: Vec<_> = branches().map(|(_, branch)| branch.token).collect();
-        let hidden: Vec<_> = branches().flat_map(|(_, branch)| branch.hidden.clone()).collect();
+        let rows: Vec<_> = branches().map(|(_, branch)| branch.state).collect();
         let Target { ops, model, cache } = target;
-        let hidden = ops.upload(&hidden, hidden.len() / slots.len());
-        let guess = self.assistant.guess(*ops, *model, &mut **cache, &slots, &tokens, &hidden);
-        let mut likeliest = ops.top(&guess.logits, slots.len(), self.width).ok()?.into_iter();
-        let hidden = ops.read(&guess.hidden).ok()?;
-        let mut states = hidden.chunks_exact(hidden.len() / slots.len());
+        let states = ops.select(states, &rows);
+        let guess = self.assistant.guess(*ops, *model, &mut **cache, &slots, &tokens, &states);
+        let widest = growing.iter().map(|growth| growth.shape.width).max()?;
+        let likeliest = ops.top(&guess.logits, slots.len(), widest).ok()?;
+        let mut found = likeliest.into_iter().enumerate();
         for growth in growing {
             let branches = growth.front.len();
-            let found = likeliest.by_ref().take(branches).zip(states.by_ref().take(branches));
-            growth.extend(found.collect(), self.width);
+            growth.extend(found.by_ref().take(branches));
         }
-        Some(())
+        Some(guess.hidden)
     }
 }
 
 impl Growth {
-    fn of(call: usize, asked: &DraftCall<'_>) -> Option<Self> {
-        let root = Branch {
-            node: None,
-            token: *asked.known.last()?,
-            hidden: asked.hidden?.to_vec(),
-            behind: 0.0,
-        };
-        let DraftCall { slot, room, depth, .. } = *asked;
-        Some(Self { call, slot, room, depth, nodes: Vec::new(), front: vec![root] })
+    /// A draft that goes on from the given row of the target's states.
+    fn of(call: usize, asked: &DraftCall<'_>, state: usize) -> Option<Self> {
+        let root = Branch { node: None, token: *asked.known.last()?, state, behind: 0.0 };
+        let DraftCall { slot, room, shape, .. } = *asked;
+        Some(Self { call, slot, room, shape, nodes: Vec::new(), front: vec![root] })
     }
 
     /// Whether another guess could matter.
     fn goes_on(&self, depth: usize) -> bool {
-        depth < self.depth && self.nodes.len() < self.room && !self.front.is_empty()
+        depth < self.shape.depth && self.nodes.len() < self.room && !self.front.is_empty()
     }
 
-    /// Takes in the likeliest followers of each branch at the front, with the state they come
-    /// from, and keeps the best of all.
-    fn extend(&mut self, found: Vec<(Vec<Candidate>, &[f32])>, width: usize) {
+    /// Takes in the likeliest followers of each branch at the front, with the row of the state they
+    /// come from, and keeps the best of all.
+    fn extend(&mut self, found: impl Iterator<Item = (usize, Vec<Candidate>)>) {
         let mut next = Vec::new();
-        for (branch, (followers, state)) in self.front.drain(..).zip(found) {
+        for (branch, (state, followers)) in self.front.drain(..).zip(found) {
             let top = followers.first().map_or(0.0, |best| best.logit);
             next.extend(followers.into_iter().map(|Candidate { token, logit }| Branch {
                 node: branch.node,
                 token,
-                hidden: state.to_vec(),
+                state,
                 behind: branch.behind + (top - logit),
             }));
         }
         // Stable: of equals, the earlier branch and the likelier token stay first.
         next.sort_by(|a, b| a.behind.total_cmp(&b.behind));
-        next.truncate(width.min(self.room - self.nodes.len()));
+        next.truncate(self.shape.width.min(self.room - self.nodes.len()));
         for branch in &mut next {
             self.nodes.push((branch.token, branch.node));
             branch.node = Some(self.nodes.len() - 1);
@@ -112,13 +109,24 @@ impl<B: Backend> Drafter<B> for AssistantDrafter<B> {
 
     fn propose(&mut self, mut target: Target<'_, B>, calls: &[DraftCall<'_>]) -> Vec<Draft> {
         let mut drafts = vec![Draft::default(); calls.len()];
-        let growths = calls.iter().enumerate().filter_map(|(i, call)| Growth::of(i, call));
-        let mut growths: Vec<_> = growths.collect();
+        let (mut growths, mut hidden) = (Vec::new(), Vec::new());
+        for (i, call) in calls.iter().enumerate() {
+            let Some(state) = call.hidden else { continue };
+            let Some(growth) = Growth::of(i, call, growths.len()) else { continue };
+            growths.push(growth);
+            hidden.extend_from_slice(state);
+        }
+        if growths.is_empty() {
+            return drafts;
+        }
+        let mut states = target.ops.upload(&hidden, hidden.len() / growths.len());
         for depth in 0.. {
             let mut growing: Vec<_> = growths.iter_mut().filter(|g| g.goes_on(depth)).collect();
-            if growing.is_empty() || self.grow(&mut target, &mut growing).is_none() {
+            if growing.is_empty() {
                 break;
             }
+            let Some(next) = self.grow(&mut target, &mut growing, &states) else { break };
+            states = next;
         }
         for growth in growths {
             drafts[growth.call] = Draft::tree(growth.nodes);

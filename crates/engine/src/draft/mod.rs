@@ -14,7 +14,7 @@ use crate::RequestId;
 
 pub use assistant::AssistantDrafter;
 pub use ngram::NgramDrafter;
-pub use pace::{Drafting, Pace};
+pub use pace::{DraftShape, Drafting, Pace};
 pub use small::SmallModelDrafter;
 pub use tree::Draft;
 
@@ -36,8 +36,8 @@ pub struct DraftCall<'a> {
     pub hidden: Option<&'a [f32]>,
     /// The most guesses that could matter, at least one.
     pub room: usize,
-    /// How many guesses in a row are worth running, at least one and at most `room`.
-    pub depth: usize,
+    /// What is worth running: at least one guess in a row, and at most `room`.
+    pub shape: DraftShape,
 }
 
 /// What a drafter may look at: the target and its cache.

@@ -40,7 +40,7 @@ impl NgramDrafter {
 impl<B: Backend> Drafter<B> for NgramDrafter {
     fn propose(&mut self, _: Target<'_, B>, calls: &[DraftCall<'_>]) -> Vec<Draft> {
         let chain = |tokens: &[TokenId]| Draft::chain(tokens.iter().copied());
-        calls.iter().map(|call| chain(self.lookup(call.known, call.depth))).collect()
+        calls.iter().map(|call| chain(self.lookup(call.known, call.shape.depth))).collect()
     }
 }
 

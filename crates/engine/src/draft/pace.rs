@@ -1,4 +1,4 @@
-//! How many guesses are worth running, from how many came true and what a row costs.
+//! How much is worth guessing, from how many guesses came true and what a row costs.
 
 use std::time::Duration;
 
@@ -7,64 +7,106 @@ use std::time::Duration;
 pub struct Drafting {
     /// The most guesses in a row; zero turns guessing off.
     pub most: usize,
-    /// Whether fewer are run where they do not pay.
+    /// The most guesses at each depth, at least one. Only some drafters branch.
+    pub width: usize,
+    /// Whether less is run where it does not pay.
     pub adaptive: bool,
+}
+
+/// How much is guessed for one text.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DraftShape {
+    /// Guesses in a row.
+    pub depth: usize,
+    /// Guesses at each depth, at least one.
+    pub width: usize,
 }
 
 /// After so many tokens without a guess, one is tried again.
 const PROBE: u32 = 16;
 /// How fast old guesses are forgotten: half of them after about 22 tries.
 const MEMORY: f64 = 0.97;
-/// What a text is taken to be before anything is known of it.
+/// What a text is taken to be before anything is known of it: so many of the best guesses come
+/// true, and as many of the next where those before it do not.
 const PRIOR: f64 = 0.6;
+/// Guesses of one depth that are told apart. Those after them are taken to be as good as the last.
+const RANKS: usize = 16;
 
-/// How a text's guesses have fared.
+/// How a text's guesses have fared: of those at one depth, the best, the second best and so on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
-    tries: f64,
-    hits: f64,
+    ranks: [Fared; RANKS],
     /// Tokens since the last guess.
     rest: u32,
 }
 
+/// How guesses of one rank have fared.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Fared {
+    tries: f64,
+    hits: f64,
+}
+
 impl Pace {
-    /// `depth` guesses in a row were run and the first `accepted` of them came true.
-    pub fn note(&mut self, depth: usize, accepted: usize) {
-        if depth == 0 {
+    /// A draft was run with so many guesses at each depth, and of its first depths the guesses of
+    /// these ranks came true, one after the other.
+    pub fn note(&mut self, widths: &[usize], came_true: &[usize]) {
+        if widths.is_empty() {
             self.rest = self.rest.saturating_add(1);
             return;
         }
-        // The guess after the first wrong one was never tried.
-        let tried = accepted + usize::from(accepted < depth);
-        self.tries = self.tries * MEMORY + tried as f64;
-        self.hits = self.hits * MEMORY + accepted as f64;
+        // What was not tried fades too, and with it the reason not to try it.
+        for fared in &mut self.ranks {
+            fared.tries *= MEMORY;
+            fared.hits *= MEMORY;
+        }
+        // Guesses after the first depth of which none came true were never tried.
+        for (depth, &width) in widths.iter().enumerate().take(came_true.len() + 1) {
+            self.ranks.iter_mut().take(width).for_each(|fared| fared.tries += 1.0);
+            let hit = came_true.get(depth).and_then(|&rank| self.ranks.get_mut(rank));
+            hit.into_iter().for_each(|fared| fared.hits += 1.0);
+        }
         self.rest = 0;
     }
 
-    /// How likely the next guess is right if those before it were.
-    pub fn rate(&self) -> f64 {
-        (self.hits + PRIOR) / (self.tries + 1.0)
+    /// How likely one of the next `width` guesses is right if the text before them was foreseen.
+    pub fn rate(&self, width: usize) -> f64 {
+        let (mut rate, mut prior) = (0.0, PRIOR);
+        for rank in 0..width {
+            let Fared { tries, hits } = self.ranks[rank.min(RANKS - 1)];
+            rate += (hits + prior) / (tries + 1.0);
+            prior *= 1.0 - PRIOR;
+        }
+        rate.min(1.0)
     }
 
-    /// The number of guesses, up to `most`, that yields the most tokens for the time: `n` guesses
-    /// yield `1 + a + … + aⁿ` tokens at rate `a`, and take the time of `1 + n · row_cost` steps.
-    /// Zero, most of the time, if none pays.
-    pub fn depth(&self, drafting: Drafting, row_cost: f64) -> usize {
-        if !drafting.adaptive {
-            return drafting.most;
+    /// The shape that yields the most tokens for the time: `n` guesses in a row, `w` at each depth,
+    /// yield `1 + a + … + aⁿ` tokens at the rate `a` of `w`, and take the time of
+    /// `1 + n · w · row_cost` steps. Depth zero, most of the time, if none pays.
+    pub fn shape(&self, drafting: Drafting, row_cost: f64) -> DraftShape {
+        let Drafting { most, width, adaptive } = drafting;
+        if !adaptive {
+            return DraftShape { depth: most, width };
         }
-        let rate = self.rate().min(1.0);
-        let (mut tokens, mut power) = (1.0, 1.0);
-        let (mut best, mut most_per_time) = (0, 1.0);
-        for n in 1..=drafting.most {
-            power *= rate;
-            tokens += power;
-            let per_time = tokens / (1.0 + n as f64 * row_cost);
-            if per_time > most_per_time {
-                (best, most_per_time) = (n, per_time);
+        let mut best = DraftShape { depth: 0, width: 1 };
+        let mut most_per_time = 1.0;
+        for width in 1..=width {
+            let rate = self.rate(width);
+            let (mut tokens, mut power) = (1.0, 1.0);
+            for depth in 1..=most {
+                power *= rate;
+                tokens += power;
+                let per_time = tokens / (1.0 + (depth * width) as f64 * row_cost);
+                if per_time > most_per_time {
+                    best = DraftShape { depth, width };
+                    most_per_time = per_time;
+                }
             }
         }
-        if best == 0 && self.rest >= PROBE { drafting.most.min(1) } else { best }
+        if best.depth == 0 && self.rest >= PROBE {
+            best.depth = most.min(1);
+        }
+        best
     }
 }
 
@@ -115,40 +157,73 @@ impl StepCost {
 mod tests {
     use super::*;
 
-    const SIX: Drafting = Drafting { most: 6, adaptive: true };
+    const SIX: Drafting = Drafting { most: 6, width: 1, adaptive: true };
+    const BUSHY: Drafting = Drafting { most: 4, width: 4, adaptive: true };
 
+    /// After chains of so many guesses, of which so many came true.
     fn after(outcomes: &[(usize, usize)]) -> Pace {
         let mut pace = Pace::default();
-        outcomes.iter().for_each(|&(depth, accepted)| pace.note(depth, accepted));
+        for &(depth, accepted) in outcomes {
+            pace.note(&vec![1; depth], &vec![0; accepted]);
+        }
         pace
     }
 
     #[test]
     fn good_guesses_make_longer_drafts_and_bad_ones_none() {
-        assert_eq!(after(&[(6, 6); 10]).depth(SIX, 0.1), 6);
-        assert_eq!(after(&[(6, 0); 30]).depth(SIX, 0.1), 0);
-        let mixed = after(&[(3, 3), (3, 1), (3, 0), (3, 2)].repeat(5)).depth(SIX, 0.1);
+        assert_eq!(after(&[(6, 6); 10]).shape(SIX, 0.1).depth, 6);
+        assert_eq!(after(&[(6, 0); 30]).shape(SIX, 0.1).depth, 0);
+        let mixed = after(&[(3, 3), (3, 1), (3, 0), (3, 2)].repeat(5)).shape(SIX, 0.1).depth;
         assert!((1..6).contains(&mixed), "{mixed}");
     }
 
     #[test]
     fn dear_rows_make_shorter_drafts() {
         let pace = after(&[(4, 3); 10]);
-        let depths = [0.02, 0.2, 0.5, 1.0].map(|cost| pace.depth(SIX, cost));
+        let depths = [0.02, 0.2, 0.5, 1.0].map(|cost| pace.shape(SIX, cost).depth);
         assert!(depths.is_sorted_by(|a, b| a >= b) && depths[0] > depths[3], "{depths:?}");
     }
 
     #[test]
     fn what_did_not_pay_is_tried_again_later() {
         let mut pace = after(&[(6, 0); 30]);
-        (0..PROBE).for_each(|_| pace.note(0, 0));
-        assert_eq!(pace.depth(SIX, 0.1), 1);
+        (0..PROBE).for_each(|_| pace.note(&[], &[]));
+        assert_eq!(pace.shape(SIX, 0.1).depth, 1);
     }
 
     #[test]
     fn a_fixed_pace_does_not_learn() {
         let fixed = Drafting { adaptive: false, ..SIX };
-        assert_eq!(after(&[(6, 0); 30]).depth(fixed, 0.1), 6);
+        assert_eq!(after(&[(6, 0); 30]).shape(fixed, 0.1).depth, 6);
+    }
+
+    #[test]
+    fn branches_are_as_many_as_come_true() {
+        let after = |ranks: &[usize]| {
+            let mut pace = Pace::default();
+            ranks.iter().for_each(|&rank| pace.note(&[4, 4], &[rank, rank]));
+            pace
+        };
+        let best = after(&[0; 40]).shape(BUSHY, 0.05);
+        assert_eq!(best, DraftShape { depth: 4, width: 1 }, "the first guess is always right");
+        let second = after(&[0, 1].repeat(20)).shape(BUSHY, 0.05);
+        assert_eq!(second.width, 2, "one of the first two always is: {second:?}");
+        let dear = after(&[0, 1].repeat(20)).shape(BUSHY, 1.0);
+        assert!(dear.depth * dear.width < 2, "rows as dear as steps do not pay: {dear:?}");
+    }
+
+    #[test]
+    fn branches_that_were_given_up_are_tried_again() {
+        let mut pace = Pace::default();
+        (0..40).for_each(|_| pace.note(&[4], &[0]));
+        let width = |pace: &Pace| pace.shape(BUSHY, 0.05).width;
+        assert_eq!(width(&pace), 1);
+        // The best guess fails now and then, and what is known of the others grows old.
+        let tried = (0..300).find(|i| {
+            pace.note(&[1], if i % 2 == 0 { &[0] } else { &[] });
+            width(&pace) > 1
+        });
+        assert!(tried.is_some(), "{pace:?}");
     }
 
     #[test]

@@ -25,8 +25,8 @@ struct Growth<'a> {
 
 impl<'a> Growth<'a> {
     fn of(call: &DraftCall<'a>) -> Self {
-        let &DraftCall { slot, known, depth, .. } = call;
-        Self { slot, known, depth, guesses: Vec::new() }
+        let &DraftCall { slot, known, shape, .. } = call;
+        Self { slot, known, depth: shape.depth, guesses: Vec::new() }
     }
 
     /// Tokens to be read that lie after the first `held`.

@@ -57,13 +57,31 @@ impl Draft {
         self.nodes.iter().position(|&guess| guess == (token, node))
     }
 
-    /// How many guesses the longest branch has.
-    pub(crate) fn depth(&self) -> usize {
-        let mut depths: Vec<usize> = Vec::with_capacity(self.len());
-        for (_, parent) in &self.nodes {
-            depths.push(1 + parent.map_or(0, |parent| depths[parent]));
+    /// How many guesses there are at each depth, from the first on.
+    pub(crate) fn widths(&self) -> Vec<usize> {
+        let mut widths = Vec::new();
+        for (depth, rank) in self.places() {
+            widths.resize(widths.len().max(depth + 1), 0);
+            widths[depth] = rank + 1;
         }
-        depths.into_iter().max().unwrap_or(0)
+        widths
+    }
+
+    /// The place of each of these guesses among those of its depth, drafters putting the best first.
+    pub(crate) fn ranks(&self, guesses: impl Iterator<Item = usize>) -> Vec<usize> {
+        let places = self.places();
+        guesses.map(|guess| places[guess].1).collect()
+    }
+
+    /// Each guess's depth, from zero, and its place among those of that depth.
+    fn places(&self) -> Vec<(usize, usize)> {
+        let mut places: Vec<(usize, usize)> = Vec::with_capacity(self.len());
+        for (_, parent) in &self.nodes {
+            let depth = parent.map_or(0, |parent| places[parent].0 + 1);
+            let rank = places.iter().filter(|place| place.0 == depth).count();
+            places.push((depth, rank));
+        }
+        places
     }
 }
 
@@ -79,7 +97,7 @@ mod tests {
         let chain = Draft::chain([A, B, A]);
         assert_eq!(chain, Draft::tree(vec![(A, None), (B, Some(0)), (A, Some(1))]));
         assert!(chain.is_chain());
-        assert_eq!(chain.depth(), 3);
+        assert_eq!(chain.widths(), [1, 1, 1]);
         assert_eq!((chain.child(None, A), chain.child(Some(0), B)), (Some(0), Some(1)));
         assert_eq!(chain.child(Some(0), A), None);
     }
@@ -88,10 +106,11 @@ mod tests {
     fn branches_are_found_by_parent_and_token() {
         let tree = Draft::tree(vec![(A, None), (B, None), (A, Some(1)), (A, Some(0))]);
         assert!(!tree.is_chain());
-        assert_eq!(tree.depth(), 2);
+        assert_eq!(tree.widths(), [2, 2]);
+        assert_eq!(tree.ranks([1, 2].into_iter()), [1, 0]);
         assert_eq!((tree.child(Some(0), A), tree.child(Some(1), A)), (Some(3), Some(2)));
         assert_eq!(tree.first(2).len(), 2);
         assert!(!tree.first(2).is_chain());
-        assert_eq!(Draft::default().depth(), 0);
+        assert!(Draft::default().widths().is_empty());
     }
 }

@@ -85,6 +85,9 @@ impl Backend for Fake {
     fn gelu_mul(&self, _: &Rows, _: &Rows) -> Rows {
         unreachable!()
     }
+    fn clamp(&self, _: &Rows, _: f32, _: f32) -> Rows {
+        unreachable!()
+    }
     fn softcap(&self, _: Rows, _: f32) -> Rows {
         unreachable!()
     }

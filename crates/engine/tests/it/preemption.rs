@@ -2,7 +2,7 @@
 
 use lapidary_core::TokenId;
 use lapidary_engine::{
-    Aids, Budget, CacheOp, Event, Finish, HostShelf, Limits, NoDrafts, Policy, Preemptive,
+    Aids, Budget, CacheOp, Event, Finish, HostShelf, Limits, NoDrafts, NoWatch, Policy, Preemptive,
     Prefixes, Priority, Request, RequestId, Scheduler, Swap, Target, turn_with,
 };
 use lapidary_model::NoHooks;
@@ -31,7 +31,8 @@ impl Bench {
         let Self { scheduler, cache, prefixes } = self;
         let ops = Fake::default();
         let target = Target { ops: &ops, model: &FakeModel, cache };
-        let aids = Aids { drafter: &mut NoDrafts, prefixes, hooks: &mut NoHooks };
+        let aids =
+            Aids { drafter: &mut NoDrafts, prefixes, hooks: &mut NoHooks, watch: &mut NoWatch };
         turn_with(scheduler, target, aids).unwrap()
     }
 

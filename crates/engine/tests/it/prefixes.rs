@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use lapidary_core::{KvCache, Section, SlotId, TokenId};
 use lapidary_engine::{
-    Aids, Budget, FirstCome, HostShelf, Label, Limits, NoDrafts, PrefixStats, Prefixes, Request,
-    RequestId, Scheduler, SectionKey, Shelf, Target, turn_with,
+    Aids, Budget, FirstCome, HostShelf, Label, Limits, NoDrafts, NoWatch, PrefixStats, Prefixes,
+    Request, RequestId, Scheduler, SectionKey, Shelf, Target, turn_with,
 };
 use lapidary_model::{NoHooks, run};
 
@@ -186,7 +186,7 @@ fn a_second_turn_reads_only_what_is_new() {
         let mut step = || {
             let target = Target { ops: &OPS(), model: &FakeModel, cache: &mut cache };
             let (drafter, hooks) = (&mut NoDrafts, &mut NoHooks);
-            let aids = Aids { drafter, prefixes: &mut prefixes, hooks };
+            let aids = Aids { drafter, prefixes: &mut prefixes, hooks, watch: &mut NoWatch };
             turn_with(&mut scheduler, target, aids).unwrap()
         };
         while step() {}

@@ -2,8 +2,8 @@
 
 use lapidary_core::TokenId;
 use lapidary_engine::{
-    BadLimits, BadSampling, Dry, Event, Finish, FirstCome, Limits, Refused, Request, RequestId,
-    Sampling, Scheduler, Xtc,
+    BadLimits, BadSampling, Dry, Event, Finish, FirstCome, Guesses, Limits, Refused, Request,
+    RequestId, Sampling, Scheduler, Xtc,
 };
 
 const LIMITS: Limits = Limits { slots: 2, context: 10, burst: 4, step: 4, waiting: 3 };
@@ -87,7 +87,12 @@ fn senseless_sampling_is_refused() {
 fn a_request_for_no_tokens_ends_without_a_step() {
     let mut scheduler = scheduler();
     scheduler.submit(Request { max_tokens: Some(0), ..request(0, 1) }).unwrap();
-    let end = Event::Finished { id: RequestId(0), sample: 0, finish: Finish::Length };
+    let end = Event::Finished {
+        id: RequestId(0),
+        sample: 0,
+        finish: Finish::Length,
+        guesses: Guesses::default(),
+    };
     assert_eq!(scheduler.poll_event(), Some(end));
     assert!(scheduler.is_idle() && scheduler.poll_batch().is_none());
 }

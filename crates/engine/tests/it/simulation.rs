@@ -62,7 +62,8 @@ impl World {
         let checkpoint = *rng.pick(&[0, 1, 4, 9]);
         let bytes = *rng.pick(&[0, 60, 400, 4_000]);
         let budget = Budget { bytes, least: rng.below(1..5) as u32 };
-        let drafting = Drafting { most: rng.below(1..12), adaptive: rng.chance(2) };
+        let drafting =
+            Drafting { most: rng.below(1..12), width: rng.below(1..4), adaptive: rng.chance(2) };
         let scheduler = Scheduler::new(limits, policy).unwrap().saving(checkpoint);
         let scheduler = scheduler.drafting(drafting, rng.chance(2));
         Self {
@@ -273,7 +274,8 @@ impl World {
         let Limits { burst, context, .. } = self.scheduler.limits();
         let mut asked = Vec::new();
         for call in self.scheduler.poll_drafts() {
-            assert!(0 < call.depth && call.depth <= call.room && call.room < burst);
+            let depth = call.shape.depth;
+            assert!(0 < depth && depth <= call.room && call.room < burst);
             let request = &self.asked[&call.id];
             let end = request.max_tokens.map_or(usize::MAX, |n| request.prompt.len() + n as usize);
             let end = end.min(context as usize);

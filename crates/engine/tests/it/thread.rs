@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use lapidary_core::TokenId;
 use lapidary_engine::{
-    Engine, Event, Finish, FirstCome, Health, Limits, NoDrafts, Parts, Prefixes, Refused, Request,
-    RequestId, Scheduler, StartError, SubmitError, Ticket,
+    Engine, EngineStats, Event, Finish, FirstCome, Guesses, Health, Limits, NoDrafts, Parts, Phase,
+    Prefixes, Refused, Request, RequestId, Scheduler, StartError, SubmitError, Ticket,
 };
 use lapidary_model::NoHooks;
 
@@ -85,7 +85,48 @@ fn many_threads_get_their_texts() {
     });
     let stats = engine.stats();
     assert_eq!((stats.work.submitted, stats.work.finished), (16, 16));
-    assert_eq!(stats.busy, Duration::from_millis(stats.work.steps), "by the clock handed in");
+    assert_eq!(stats.times.queue.count(), 16, "every request waited once");
+}
+
+/// The clock handed in ticks once a millisecond each time it is asked.
+#[test]
+fn every_step_is_timed_phase_by_phase() {
+    let engine = start(LIMITS);
+    let asked = request(&engine, Some(20));
+    assert_eq!(outcome(engine.submit(asked).unwrap()).1, Finish::Length);
+    wait_until("the engine rests", || engine.stats().work.running == 0);
+    let EngineStats { work, times, .. } = engine.stats();
+    assert_eq!((times.step.count(), times.rows.count()), (work.steps, work.steps));
+    assert!((times.rows.sum() - work.rows as f64).abs() < 1e-9);
+    for phase in Phase::ALL {
+        let (time, ms) = (times.of(phase), Duration::from_millis);
+        let expected = match phase {
+            // The request's admission was told too, and that took a tick.
+            Phase::Admit => ms(work.steps + 1)..=ms(work.steps + 1),
+            // That of the last step is known only with the next.
+            Phase::Deliver => ms(work.steps - 1)..=ms(work.steps),
+            _ => ms(work.steps)..=ms(work.steps),
+        };
+        assert!(expected.contains(&time), "{phase:?} took {time:?}, not {expected:?}");
+    }
+    let in_steps = times.total() - times.of(Phase::Deliver);
+    assert!((times.step.sum() - in_steps.as_secs_f64()).abs() < 1e-9);
+}
+
+#[test]
+fn a_wait_for_a_slot_is_time_in_the_queue() {
+    let engine = start(Limits { slots: 1, ..LIMITS });
+    let mut long = engine.submit(request(&engine, None)).unwrap();
+    let waits = engine.submit(request(&engine, Some(1))).unwrap();
+    let given_up = engine.submit(request(&engine, Some(1))).unwrap();
+    drop(given_up);
+    wait_until("one has given up", || engine.stats().work.waiting == 1);
+    assert_eq!(long.by_ref().take(200).count(), 200);
+    drop(long);
+    assert_eq!(outcome(waits).1, Finish::Length);
+    let queue = engine.stats().times.queue;
+    assert_eq!(queue.count(), 2, "who gave up waiting is not counted");
+    assert!(queue.sum() > 0.2, "200 tokens, each of some ticks, not {}", queue.sum());
 }
 
 #[test]
@@ -285,7 +326,10 @@ fn a_breakdown_wakes_the_task_that_waits() {
     let event = poll(&mut waiting, || ops.explosive.store(true, Ordering::Relaxed));
     let reason = "the engine panicked: a panic on the device".to_owned();
     let finish = Finish::Failed(reason);
-    assert_eq!(event, Some(Event::Finished { id: waiting.id(), sample: 0, finish }));
+    assert_eq!(
+        event,
+        Some(Event::Finished { id: waiting.id(), sample: 0, finish, guesses: Guesses::default() })
+    );
     drop(running);
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use lapidary_core::{
-    Backend, Branch, Candidate, DeviceError, Heads, Join, KvKernels, KvLayerSpec, LayerPlan,
+    Backend, Branch, Candidate, DeviceError, Head, Heads, Join, KvKernels, KvLayerSpec, LayerPlan,
     Matrix, Regime, Rope, SlotId, TokenId, Transport, Unsupported,
 };
 
@@ -147,6 +147,23 @@ impl<B: Backend> Backend for Traced<B> {
         self.unless_astray(found)
     }
 
+    /// A guarded log sees the logits themselves, and what comes out is the same.
+    fn likeliest(
+        &self,
+        x: &Self::Act,
+        rows: usize,
+        head: &Head<'_, Self>,
+        k: usize,
+    ) -> Result<Vec<Vec<Candidate>>, DeviceError> {
+        if self.log.guards() {
+            return self.top(&head.logits(self, x), rows, k);
+        }
+        let &Head { weight, softcap } = head;
+        let head = Head { weight, softcap };
+        let run = |inner: &B| inner.likeliest(x, rows, &head, k);
+        self.unless_astray(self.timed(Category::Matmul, "likeliest", run))
+    }
+
     fn linear_many(&self, x: &Self::Act, ws: &[&Self::Weight]) -> Vec<Self::Act> {
         let run = |inner: &B| inner.linear_many(x, ws);
         let products = self.timed(Category::Matmul, "linear_many", run);
@@ -176,6 +193,7 @@ impl<B: Backend> Backend for Traced<B> {
 
     timed! {
         Transfer matrix(stored: Matrix<'_>) -> Result<Self::Weight, Unsupported>;
+        Transfer head(stored: Matrix<'_>) -> Result<Self::Weight, Unsupported>;
         Transfer vector(values: &[f32]) -> Self::Vector;
         Transfer angles(rope: &Rope, rows: &[[u32; 3]]) -> Self::Angles;
         Elementwise route(
@@ -194,6 +212,7 @@ impl<B: Backend> Backend for Traced<B> {
         Elementwise add(a: &Self::Act, b: &Self::Act);
         Elementwise scale(x: Self::Act, s: &Self::Vector);
         Elementwise gelu_mul(gate: &Self::Act, up: &Self::Act);
+        Elementwise clamp(x: &Self::Act, least: f32, most: f32);
         Elementwise softcap(x: Self::Act, cap: f32);
         Matmul experts(
             x: &Self::Act, routes: &Self::Routes, gate_up: &Self::Weight, down: &Self::Weight

@@ -41,6 +41,9 @@ pub(crate) struct SamplingFields {
     /// Added to the logits of tokens, by id.
     #[schema(value_type = Option<Object>)]
     pub logit_bias: Option<Map<String, Value>>,
+    /// Guessing ahead, which changes how fast a text comes and never what it is: `"none"`, or
+    /// `{"len": N}` for at most N guesses in a row.
+    pub draft: Option<Value>,
     /// Fewest tokens before the text may end.
     pub min_tokens: Option<u32>,
     /// Up to sixteen texts that end the answer. None of them is part of it.
@@ -91,6 +94,10 @@ pub(crate) struct PromptTokens {
 pub(crate) struct CompletionTokens {
     /// Thoughts, with the tokens that set them and calls apart.
     pub reasoning_tokens: u64,
+    /// Guesses of the server's drafter that became text. They are among the tokens written.
+    pub accepted_prediction_tokens: u64,
+    /// Guesses that did not. They are not.
+    pub rejected_prediction_tokens: u64,
 }
 
 /// How long a request took, and what its texts can be reproduced with.

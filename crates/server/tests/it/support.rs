@@ -23,6 +23,8 @@ pub(crate) struct Setup {
     /// What the model answers: to prompts that contain the first text, the second.
     pub(crate) replies: Vec<(String, String)>,
     pub(crate) pace: Duration,
+    /// The most guesses in a row.
+    pub(crate) drafts: usize,
     pub(crate) limits: Limits,
     pub(crate) strict: bool,
     pub(crate) keys: Keys,
@@ -42,6 +44,7 @@ impl Setup {
         Self {
             replies: replies.iter().map(own).collect(),
             pace: Duration::ZERO,
+            drafts: 0,
             limits: Limits { slots: 2, context: 2048, burst: 256, step: 256, waiting: 8 },
             strict: false,
             keys: Keys::default(),
@@ -106,7 +109,8 @@ impl Server {
         let model = model(tokenizer, &template, setup.limits.context);
         let words = Arc::new(pebble_words().0);
         let end = words.specials().token("<turn|>").unwrap();
-        let script = Script { tokenizer: words, end, replies: setup.replies, pace: setup.pace };
+        let Setup { replies, pace, drafts, .. } = setup;
+        let script = Script { tokenizer: words, end, replies, pace, drafts };
         let engine = script.start(setup.limits);
         let settings = Settings {
             strict: setup.strict,
@@ -116,6 +120,7 @@ impl Server {
             log_prompts: false,
             slots: setup.limits.slots,
             kv_bytes: (4096, 1024),
+            drafts,
             props: json!({ "kv": "f32" }),
         };
         let count = AtomicU64::new(0);

@@ -46,6 +46,59 @@ fn chat() {
 }
 
 #[test]
+fn guesses_are_counted_and_change_nothing_else() {
+    let setup = Setup::new(&[("rhyme", "la la la la la la la la, and no more.")]);
+    let ahead = Setup { drafts: 3, ..setup.clone() }.start();
+    let path = "/v1/chat/completions";
+    assert_snapshot!("chat_drafted", ahead.post(path, &question("rhyme")).shown());
+    assert_snapshot!(
+        "chat_drafted_streamed",
+        ahead.post(path, &streamed(question("rhyme"))).shown()
+    );
+    let none = ahead.ask(path, &with(question("rhyme"), json!({ "draft": "none" })));
+    let (plain, guessed) = (setup.start().chat(&question("rhyme")), ahead.chat(&question("rhyme")));
+    assert_eq!((&none["choices"][0]["message"], &guessed), (&plain, &plain));
+    let details = |answer: &Value| {
+        let details = &answer["usage"]["completion_tokens_details"];
+        let count = |key: &str| details[key].as_u64().unwrap();
+        (count("accepted_prediction_tokens"), count("rejected_prediction_tokens"))
+    };
+    assert_eq!(details(&none), (0, 0));
+    let one = ahead.ask(path, &with(question("rhyme"), json!({ "draft": { "len": 1 } })));
+    let (accepted, rejected) = details(&one);
+    assert!(accepted > 0 && rejected > 0, "{one}");
+    // A text that a stop cuts short has guessed too.
+    let cut = ahead.ask(path, &with(question("rhyme"), json!({ "stop": " and" })));
+    assert!(details(&cut).0 > 0, "{cut}");
+}
+
+#[test]
+fn guesses_that_cannot_be_had_are_refused() {
+    let rhyme = [("rhyme", "la la la")];
+    let (without, ahead) =
+        (Setup::new(&rhyme).start(), Setup { drafts: 3, ..Setup::new(&rhyme) }.start());
+    let completion = json!({ "prompt": "rhyme" });
+    for (path, request) in
+        [("/v1/chat/completions", question("rhyme")), ("/v1/completions", completion)]
+    {
+        let post = |server: &crate::support::Server, draft: Value| {
+            let answer = server.post(path, &with(request.clone(), json!({ "draft": draft })));
+            (answer.status, answer.body.clone())
+        };
+        assert_eq!(post(&without, json!("none")).0, 200, "nobody guesses, as asked");
+        assert_eq!(post(&ahead, json!({ "len": 3 })).0, 200);
+        assert_eq!(post(&ahead, json!(null)).0, 200);
+        let (status, body) = post(&without, json!({ "len": 1 }));
+        assert!(status == 400 && body.contains("--draft"), "{body}");
+        let wrong = [json!("ngram"), json!(3), json!({}), json!({ "len": 0 }), json!({ "len": 4 })];
+        for draft in wrong.into_iter().chain([json!({ "len": 2, "tree": 2 })]) {
+            let (status, body) = post(&ahead, draft.clone());
+            assert!(status == 400 && body.contains("\"param\":\"draft\""), "{draft}: {body}");
+        }
+    }
+}
+
+#[test]
 fn several_answers_are_each_the_one_that_its_seed_gives() {
     let server = setup().start();
     let path = "/v1/chat/completions";
@@ -185,7 +238,12 @@ fn information() {
         "lapidary_requests_total{status=\"200\"} 6",
         "lapidary_completion_tokens_total",
         "lapidary_time_to_first_token_seconds_count 1",
-        "lapidary_inter_token_seconds_count",
+        "lapidary_inter_token_latency_seconds_count",
+        "lapidary_request_queue_time_seconds_bucket{le=\"+Inf\"} 1",
+        "lapidary_engine_step_seconds_count",
+        "lapidary_engine_step_rows_bucket{le=\"1.0\"}",
+        "lapidary_engine_phase_seconds_total{phase=\"plan\"}",
+        "lapidary_engine_phase_seconds_total{phase=\"deliver\"}",
         "lapidary_requests_running 0",
         "lapidary_kv_bytes{layers=\"global\"} 4096",
         "# EOF",

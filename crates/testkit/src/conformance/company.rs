@@ -63,6 +63,7 @@ fn every_op<'a, B: Backend>(ops: &'a B, rng: &mut Rng) -> Vec<(&'static str, Op<
         ("add", Box::new(move |x, _, _| ops.add(&cut(x, 0), &cut(x, 64)))),
         ("scale", Box::new(move |x, _, _| ops.scale(up(x), &all))),
         ("gelu_mul", Box::new(move |x, _, _| ops.gelu_mul(&cut(x, 9), &cut(x, 80)))),
+        ("clamp", Box::new(move |x, _, _| ops.clamp(&up(x), -0.5, 0.25))),
         ("softcap", Box::new(move |x, _, _| ops.softcap(up(x), 30.0))),
         ("add_norm", Box::new(move |x, _, _| ops.add_norm(&up(x), &up(x), &again, EPS))),
         (

@@ -93,6 +93,11 @@ fn curves<B: Backend>(ops: &B, a: &[f32], b: &[f32], cols: usize) {
     let bound = |i: usize| 8.0 * U * (a[i] * b[i]).abs() + f32::MIN_POSITIVE;
     assert_within(&ours, &expected, bound, "gelu_mul");
 
+    for (least, most) in [(-0.5, 0.25), (f32::NEG_INFINITY, 0.0), (0.1, 0.1)] {
+        let expected = Reference.clamp(&Reference.upload(a, cols), least, most).data;
+        let ours = read(ops, &ops.clamp(&ops.upload(a, cols), least, most));
+        assert_bits(&ours, &expected, "clamp");
+    }
     for cap in [30.0, 0.5] {
         let expected = Reference.softcap(Reference.upload(a, cols), cap).data;
         let ours = read(ops, &ops.softcap(ops.upload(a, cols), cap));

@@ -62,11 +62,11 @@ fn tokenizer_files_never_panic() {
 fn grammars_never_panic() {
     let seeds = [
         JSON_GBNF,
-        "root ::= [^a-c]{2} (\"x\" root | .)* # c\n",
-        "start: a | \"b\" /[c-d]+/\na: \"(\" start \")\"\n",
-        r"(a|b)*c{2,3}[^d]",
-        r#"{"type":"object","properties":{"a":{"enum":[1,"b"]},"c":{"type":"array","items":{"type":"number","minimum":-1}}}}"#,
-        r##"{"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"type":"string","pattern":"^a+$"},{"const":null}]}}}"##,
+        include_str!("../corpus/grammar/repeats.gbnf"),
+        include_str!("../corpus/grammar/nested.lark"),
+        include_str!("../corpus/grammar/repeats.regex"),
+        include_str!("../corpus/grammar/object.schema"),
+        include_str!("../corpus/grammar/reference.schema"),
     ];
     let grammars = Grammars::new(&toy());
     let target = |data: &[u8]| fuzz::grammar(&grammars, data);
