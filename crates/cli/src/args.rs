@@ -15,6 +15,7 @@ use lapidary_text::Overflow;
 use crate::bench::LuckArgs;
 use crate::device::{DeviceName, best_device};
 use crate::draft::DraftArgs;
+use crate::hub::{HubArgs, ListArgs, PullArgs, RemoveArgs};
 use crate::prompt_cache::PromptCacheArgs;
 use crate::trace::TraceArgs;
 use files::{ConvertArgs, ImatrixArgs, QuantizeArgs};
@@ -51,6 +52,12 @@ pub(crate) enum Command {
     Quantize(QuantizeArgs),
     /// Measure how much each column of each matrix matters, for `--imatrix`.
     Imatrix(ImatrixArgs),
+    /// Fetch a model from the Hugging Face hub.
+    Pull(PullArgs),
+    /// Show the models that have been fetched.
+    List(ListArgs),
+    /// Remove a fetched model.
+    Rm(RemoveArgs),
     /// Show what this machine can do, and whether the built-in model answers as it should.
     Doctor(DoctorArgs),
     /// Show where the layer dumps of two runs first differ.
@@ -60,10 +67,12 @@ pub(crate) enum Command {
 /// Which model.
 #[derive(Args, Debug)]
 pub(crate) struct ModelArgs {
-    /// Model file (GGUF, or the first part of a split one) or folder (Hugging Face layout);
-    /// without it, the built-in Pebble.
+    /// Model file (GGUF, or the first part of a split one), folder (Hugging Face layout), or the
+    /// hub's name for one, owner/repo[:QUANT]; without it, the built-in Pebble.
     #[arg(short, long, value_name = "MODEL")]
     pub(crate) model: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) hub: HubArgs,
 }
 
 /// Where and how a model runs.

@@ -16,8 +16,9 @@ use serde_json::Value;
 use crate::args::{ChatArgs, Preset};
 use crate::engine::start;
 use crate::failure::Failure;
+use crate::hub::find_or_pull;
 use crate::interrupt::Interrupt;
-use crate::model::{Feature, Text, find, noticed};
+use crate::model::{Feature, Text, noticed};
 use crate::sampling::sampling;
 use editor::Editor;
 use lines::{Lines, Read};
@@ -28,7 +29,7 @@ pub(crate) fn chat(args: &ChatArgs) -> Result<u8, Failure> {
     let stop = StopStrings::new(args.sampling.stop.clone());
     let stop = stop.map_err(|e| Failure::usage("stop", e))?;
     let dialogue = opening(args)?;
-    let source = find(args.model.model.as_deref())?;
+    let source = find_or_pull(&args.model)?;
     let text = Text::with_template(&source, args.template.chat_template.as_deref())?;
     let template = text.template()?;
     if dialogue.think {

@@ -15,6 +15,7 @@ mod embed;
 mod engine;
 mod eval;
 mod failure;
+mod hub;
 mod imatrix;
 mod info;
 mod interrupt;
@@ -53,6 +54,9 @@ fn main() -> ExitCode {
         Command::Convert(args) => (convert::convert(args), args.store.json),
         Command::Quantize(args) => (convert::quantize(args), args.store.json),
         Command::Imatrix(args) => (imatrix::imatrix(args), args.json),
+        Command::Pull(args) => (hub::pull(args), args.json),
+        Command::List(args) => (hub::list(args), args.json),
+        Command::Rm(args) => (hub::remove(args), args.json),
         Command::Doctor(args) => (doctor::doctor(args), args.json),
         Command::Diff(args) => (trace::diff(args), false),
     };

@@ -8,6 +8,7 @@ use lapidary_model::config::Config;
 use lapidary_text::{ChatTemplate, Conversation, Message, Role, Tokenizer};
 
 use crate::failure::Failure;
+use crate::hub::locate;
 
 /// The built-in model.
 static PEBBLE: &[u8] = include_bytes!("../../../models/pebble/pebble-Q8_0.gguf");
@@ -16,10 +17,10 @@ static PEBBLE: &[u8] = include_bytes!("../../../models/pebble/pebble-Q8_0.gguf")
 /// turn, and the call for a tool's response; Gemma 3's end of a turn.
 const TURN_ENDS: [&str; 3] = ["<turn|>", "<|tool_response>", "<end_of_turn>"];
 
-/// Opens the model at `path`, or the built-in one.
+/// Opens the model at `path` or of that name in the cache, or the built-in one.
 pub(crate) fn find(path: Option<&Path>) -> Result<Source, Failure> {
     let opened = match path {
-        Some(path) => open(path),
+        Some(path) => open(&locate(path)?),
         None => Gguf::from_bytes("the built-in Pebble", PEBBLE).map(Source::Gguf),
     };
     opened.map_err(|e| Failure::work("model_unreadable", e))

@@ -16,8 +16,9 @@ use serde_json::{Value, json};
 use crate::args::{Preset, RunArgs, TemplateArgs};
 use crate::engine::{Running, start};
 use crate::failure::{Failure, INTERRUPTED};
+use crate::hub::find_or_pull;
 use crate::interrupt::Interrupt;
-use crate::model::{Feature, Text, find, noticed};
+use crate::model::{Feature, Text, noticed};
 use crate::rules::grammar;
 use crate::sampling::sampling;
 
@@ -28,7 +29,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     let stop = StopStrings::new(args.sampling.stop.clone());
     let stop = stop.map_err(|e| Failure::usage("stop", e))?;
     let prompt = prompt_text(args)?;
-    let source = find(args.model.model.as_deref())?;
+    let source = find_or_pull(&args.model)?;
     let text = Text::with_template(&source, args.template.chat_template.as_deref())?;
     let prompt = prompt_tokens(args, &text, prompt)?;
     let sampling = sampling(&args.sampling, Preset::Greedy, &source, &text)?;

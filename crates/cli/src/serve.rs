@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use crate::args::{DeviceArgs, EngineArgs, ModelArgs};
 use crate::engine::{Running, Seats, context, start_for};
 use crate::failure::Failure;
-use crate::model::{Recommended, Text, config, find};
+use crate::hub::find_or_pull;
+use crate::model::{Recommended, Text, config};
 
 /// What the built-in model is called.
 const BUILT_IN: &str = "pebble";
@@ -102,7 +103,7 @@ enum Log {
 pub(crate) fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     let keys = keys(args.api_key_file.as_deref())?;
     let tls = tls(args)?;
-    let source = find(args.model.model.as_deref())?;
+    let source = find_or_pull(&args.model)?;
     let model = model(args, &source)?;
     let name = model.name.clone();
     start_log(args.log);

@@ -44,6 +44,7 @@ const CRATES: &[Crate] = &[
     Crate { name: "model", ours: &["core"], theirs: &["thiserror"] },
     Crate { name: "engine", ours: &["core", "model"], theirs: &["thiserror"] },
     Crate { name: "convert", ours: &["core", "format", "model"], theirs: &["rayon", "thiserror"] },
+    Crate { name: "hub", ours: &[], theirs: &["serde_json", "sha2", "thiserror", "ureq"] },
     Crate {
         name: "measure",
         ours: &["core", "engine", "model"],
@@ -78,6 +79,7 @@ const CRATES: &[Crate] = &[
             "core",
             "engine",
             "format",
+            "hub",
             "measure",
             "media",
             "model",
