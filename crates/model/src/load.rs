@@ -301,7 +301,8 @@ impl<'a, B: Backend> Loader<'a, B> {
         let bytes = Cow::<[u8]>::Owned(bytes);
         let (stack, rows, cols) = (count, 2 * width, hidden);
         let made = self.ops.matrix(Matrix { block, stack, rows, cols, bytes });
-        made.map_err(|reason| LoadError::Device { name: gate, reason })
+        self.source.release(&self.names.translate(&up), 0..up_bytes.len());
+        self.made(&gate, made)
     }
 
     fn per_layer_inputs(
@@ -361,12 +362,18 @@ impl<'a, B: Backend> Loader<'a, B> {
         self.made(name, made)
     }
 
+    /// What the device made of a tensor. The device has the bytes now, so that the source need not
+    /// keep them in memory as well.
     fn made(
         &self,
         name: &str,
         made: Result<B::Weight, Unsupported>,
     ) -> Result<B::Weight, LoadError> {
-        made.map_err(|reason| LoadError::Device { name: self.names.translate(name), reason })
+        let name = self.names.translate(name);
+        if let Some(info) = self.source.info(&name) {
+            self.source.release(&name, 0..info.bytes());
+        }
+        made.map_err(|reason| LoadError::Device { name, reason })
     }
 
     fn vector(&self, name: &str, len: usize) -> Result<B::Vector, LoadError> {
