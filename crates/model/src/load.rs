@@ -103,6 +103,12 @@ impl<'a, B: Backend> Loader<'a, B> {
             config.vocab = self.info(embedding)?.shape.first().copied().unwrap_or(0);
         }
         let (hidden, vocab) = (config.hidden, config.vocab);
+        // The largest tensor comes first: while it is taken in it is in memory twice, and all others
+        // not yet.
+        let table = match self.info(head) {
+            Ok(_) => self.matrix(embedding, vocab, hidden)?,
+            Err(_) => self.head(embedding, vocab, hidden)?,
+        };
         let mut ropes = Vec::new();
         let mut layers = Vec::with_capacity(config.layers.len());
         for (i, shape) in config.layers.iter().enumerate() {
@@ -112,10 +118,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             hidden,
             vocab,
             eps: config.eps,
-            embedding: match self.info(head) {
-                Ok(_) => self.matrix(embedding, vocab, hidden)?,
-                Err(_) => self.head(embedding, vocab, hidden)?,
-            },
+            embedding: table,
             embedding_scale: self.embedding_scale(hidden)?,
             per_layer: self.per_layer_inputs(config)?,
             ropes,

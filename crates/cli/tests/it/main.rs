@@ -8,5 +8,6 @@ mod doctor;
 mod files;
 mod hostile;
 mod info;
+mod memory;
 mod serve;
 mod support;
