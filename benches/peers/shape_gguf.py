@@ -15,6 +15,7 @@ ALIGNMENT = 32
 # Type: number in the file, elements of a block, bytes of a block, and where half-float factors lie.
 TYPES = {
     "F32": (0, 1, 4, []),
+    "Q5_0": (6, 32, 22, [0]),
     "Q4_K": (12, 256, 144, [0, 2]),
     "Q5_K": (13, 256, 176, [0, 2]),
     "Q6_K": (14, 256, 210, [208]),

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod callgrind;
 mod check;
 mod contract;
 mod fetch;
@@ -17,7 +18,12 @@ struct Task {
     run: fn() -> anyhow::Result<()>,
 }
 
-const TASKS: [Task; 7] = [
+const TASKS: [Task; 8] = [
+    Task {
+        name: "callgrind",
+        description: "instructions of a decoded and of a read token; --accept keeps new counts",
+        run: callgrind::callgrind,
+    },
     Task { name: "check", description: "everything that a change must pass", run: check::check },
     Task {
         name: "contract",

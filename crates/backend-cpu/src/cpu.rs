@@ -248,8 +248,8 @@ impl Backend for Cpu {
         k: usize,
     ) -> Result<Vec<Vec<Candidate>>, DeviceError> {
         match &head.weight.planes {
-            Some(planes) => Ok(head::likeliest(self, x, head, planes, k)),
-            None => self.top(&head.logits(self, x), rows, k),
+            Some(planes) if k <= head::FEW => Ok(head::likeliest(self, x, head, planes, k)),
+            _ => self.top(&head.logits(self, x), rows, k),
         }
     }
 

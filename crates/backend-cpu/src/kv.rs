@@ -223,33 +223,45 @@ impl<'a> Attention<'a> {
         cpu.pool.run(self.tasks(), &|task| {
             let (row, head, place) = self.task(task);
             let visible = self.visible(&self.plan.views[row]);
-            let partials = stretches(&visible).map(|part| self.partials(cpu, row, head, part));
+            let heads = 0..self.columns / self.store.spec.width;
+            let parts = stretches(&visible).map(|visible| {
+                let part = Part { row, head, visible, heads: heads.clone() };
+                (heads.start, self.partials(cpu, &part))
+            });
             // SAFETY: each task has its own place.
-            self.finish(partials, unsafe { out.part(place) });
+            self.finish(parts, unsafe { out.part(place) });
         });
     }
 
-    /// Few tasks: their stretches are shared out, then put together in order.
+    /// Few tasks: their stretches are shared out, those of few stretches by query heads too, then put
+    /// together in order.
     fn by_stretch(&self, cpu: &Cpu, out: &mut [f32]) {
         let visible: Vec<_> = self.plan.views.iter().map(|view| self.visible(view)).collect();
+        let whole: usize = visible.iter().map(|visible| stretches(visible).count()).sum();
+        let heads = self.columns / self.store.spec.width;
+        let parts = (2 * cpu.pool.threads()).div_ceil(whole * self.store.spec.heads).min(heads);
         let mut work = Vec::new();
         for task in 0..self.tasks() {
             let (row, head, _) = self.task(task);
-            work.extend(stretches(&visible[row]).map(|part| (task, row, head, part)));
+            for visible in stretches(&visible[row]) {
+                let first = |part: usize| part * heads / parts;
+                let part = |part| Part { row, head, visible, heads: first(part)..first(part + 1) };
+                work.extend((0..parts).map(|i| (task, part(i))));
+            }
         }
         let mut done: Vec<Vec<Partial>> = vec![Vec::new(); work.len()];
         let places = Disjoint::new(&mut done);
         cpu.pool.run(work.len(), &|i| {
-            let (_, row, head, part) = work[i];
             // SAFETY: each piece of work has its own place.
             let place = unsafe { places.part(i..i + 1) };
-            place[0] = self.partials(cpu, row, head, part);
+            place[0] = self.partials(cpu, &work[i].1);
         });
         let mut done = work.iter().zip(done).peekable();
         for task in 0..self.tasks() {
             let (.., place) = self.task(task);
-            let own = std::iter::from_fn(|| done.next_if(|((t, ..), _)| *t == task));
-            self.finish(own.map(|(_, partials)| partials), &mut out[place]);
+            let own = std::iter::from_fn(|| done.next_if(|((t, _), _)| *t == task));
+            let own = own.map(|((_, part), partials)| (part.heads.start, partials));
+            self.finish(own, &mut out[place]);
         }
     }
 
@@ -259,9 +271,12 @@ impl<'a> Attention<'a> {
         view.entries().map(|(pos, entry)| (pos, entry % cells)).collect()
     }
 
-    fn partials(&self, cpu: &Cpu, row: usize, head: usize, visible: &[(u32, u32)]) -> Vec<Partial> {
-        let slot = self.plan.views[row].slot;
-        let mut q = self.q.row(row)[head * self.columns..(head + 1) * self.columns].to_vec();
+    fn partials(&self, cpu: &Cpu, part: &Part<'_>) -> Vec<Partial> {
+        let &Part { row, head, visible, ref heads } = part;
+        let (slot, width) = (self.plan.views[row].slot, self.store.spec.width);
+        let first = head * self.columns;
+        let columns = first + heads.start * width..first + heads.end * width;
+        let mut q = self.q.row(row)[columns].to_vec();
         if let Element::Rotated { block, .. } = self.store.keys.element {
             rotate(&mut q, block);
         }
@@ -270,19 +285,19 @@ impl<'a> Attention<'a> {
             values: self.store.side(&self.store.values, slot, head),
             visible,
             q: &q,
-            width: self.store.spec.width,
+            width,
         };
         // SAFETY: `kernels` are those of a detected `Isa`; cells are taken modulo their number;
         // `reserve` checked the width.
         unsafe { (cpu.kernels.attend)(&stretch) }
     }
 
-    /// Puts the stretches of a task together, oldest first.
-    fn finish(&self, stretches: impl Iterator<Item = Vec<Partial>>, out: &mut [f32]) {
+    /// Puts the parts of a task together, oldest first; each begins at some query head.
+    fn finish(&self, parts: impl Iterator<Item = (usize, Vec<Partial>)>, out: &mut [f32]) {
         let width = self.store.spec.width;
         let mut whole = vec![Partial::empty(width); self.columns / width];
-        for partials in stretches {
-            whole.iter_mut().zip(&partials).for_each(|(whole, part)| whole.merge(part));
+        for (first, partials) in parts {
+            whole[first..].iter_mut().zip(&partials).for_each(|(whole, part)| whole.merge(part));
         }
         let heads = whole.iter().zip(out.chunks_exact_mut(width));
         heads.for_each(|(whole, out)| whole.write(out));
@@ -290,6 +305,14 @@ impl<'a> Attention<'a> {
             unrotate(out, block);
         }
     }
+}
+
+/// A stretch of what a row sees, for some of the query heads of a key-value head.
+struct Part<'a> {
+    row: usize,
+    head: usize,
+    visible: &'a [(u32, u32)],
+    heads: Range<usize>,
 }
 
 /// Cuts visible positions at multiples of [`STRETCH`].

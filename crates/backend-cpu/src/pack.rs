@@ -31,8 +31,8 @@ pub(crate) enum CodeBits {
     Six,
     /// Eight vectors of signed bytes.
     Eight,
-    /// The high nibbles of bytes that are 128 more than the code, as `Four`; the low nibbles lie
-    /// apart, likewise: see [`Planes`].
+    /// Of bytes that are 128 more than the code, the five high bits, as `Five`; the three low bits
+    /// lie apart, as `Three`: see [`Planes`].
     EightInPlanes,
     /// As `Four`, each code standing for an entry of [`NL_TABLE`].
     FourNonlinear,
@@ -46,8 +46,8 @@ impl CodeBits {
         match self {
             Self::Two => 128,
             Self::Three => 192,
-            Self::Four | Self::FourNonlinear | Self::FourFloat | Self::EightInPlanes => 256,
-            Self::Five => 320,
+            Self::Four | Self::FourNonlinear | Self::FourFloat => 256,
+            Self::Five | Self::EightInPlanes => 320,
             Self::Six => 384,
             Self::Eight => 512,
         }
@@ -55,7 +55,7 @@ impl CodeBits {
 
     /// Bytes of a block's codes for sixteen rows that lie apart.
     pub(crate) const fn apart_bytes(self) -> usize {
-        if matches!(self, Self::EightInPlanes) { 256 } else { 0 }
+        if matches!(self, Self::EightInPlanes) { Self::Three.bytes() } else { 0 }
     }
 
     /// What codes stand for, if not for themselves.
@@ -84,7 +84,7 @@ impl CodeBits {
     /// Bits in the high plane.
     const fn high_bits(self) -> usize {
         match self {
-            Self::Three | Self::Five => 1,
+            Self::Three | Self::Five | Self::EightInPlanes => 1,
             Self::Six => 2,
             _ => 0,
         }
@@ -132,7 +132,7 @@ impl Layout {
         Self { bits, offset, mins, shared: true, wide: false, parts }
     }
 
-    /// Q8_0 in two planes of nibbles.
+    /// Q8_0 in two planes of bits.
     pub(crate) const PLANES: Self = Self::own(CodeBits::EightInPlanes, 0, false);
 
     /// The layout of a stored type.
@@ -296,7 +296,7 @@ impl Weight {
 
     /// The codes of group `g` of matrix `m` that lie apart, if any do.
     pub(crate) fn apart(&self, m: usize, g: usize) -> &[u8] {
-        self.planes.as_ref().map_or(&[], |planes| planes.low_nibbles(m * self.groups() + g))
+        self.planes.as_ref().map_or(&[], |planes| planes.low_bits(m * self.groups() + g))
     }
 
     /// The numbers of row `row` of the first matrix, as the file's type defines them.
@@ -354,21 +354,38 @@ fn pack_blocks(layout: Layout, block: BlockType, rows: &[u8], row_bytes: usize, 
 }
 
 fn pack_codes(layout: Layout, source: &Block32, lane: usize, codes: &mut [u8]) {
-    let bits = layout.bits;
-    let (low_bits, high_bits) = (bits.low_bits(), bits.high_bits());
     for (k, &q) in source.q.iter().enumerate() {
-        let code = match bits.table() {
+        let code = match layout.bits.table() {
             Some(table) => table.iter().position(|entry| *entry == q).unwrap_or(0) as u8,
             None => (i32::from(q) + layout.offset) as u8,
         };
-        let (chunk, byte) = (k / 4, 4 * lane + k % 4);
-        let (at, shift) = plane(0, low_bits, chunk);
-        codes[at + byte] |= (code & low_mask(low_bits)) << shift;
-        if high_bits > 0 {
-            let (at, shift) = plane(8 * 64 * low_bits / 8, high_bits, chunk);
-            codes[at + byte] |= (code >> low_bits) << shift;
-        }
+        put_code(layout.bits, codes, (lane, k), code);
     }
+}
+
+/// Writes code `k` of a block of zeros.
+fn put_code(bits: CodeBits, codes: &mut [u8], (lane, k): (usize, usize), code: u8) {
+    let (low_bits, high_bits) = (bits.low_bits(), bits.high_bits());
+    let (chunk, byte) = (k / 4, 4 * lane + k % 4);
+    let (at, shift) = plane(0, low_bits, chunk);
+    codes[at + byte] |= (code & low_mask(low_bits)) << shift;
+    if high_bits > 0 {
+        let (at, shift) = plane(8 * 64 * low_bits / 8, high_bits, chunk);
+        codes[at + byte] |= (code >> low_bits) << shift;
+    }
+}
+
+/// The inverse of [`put_code`].
+fn take_code(bits: CodeBits, codes: &[u8], (lane, k): (usize, usize)) -> u8 {
+    let (low_bits, high_bits) = (bits.low_bits(), bits.high_bits());
+    let (chunk, byte) = (k / 4, 4 * lane + k % 4);
+    let (at, shift) = plane(0, low_bits, chunk);
+    let code = (codes[at + byte] >> shift) & low_mask(low_bits);
+    if high_bits == 0 {
+        return code;
+    }
+    let (at, shift) = plane(8 * 64 * low_bits / 8, high_bits, chunk);
+    code | ((codes[at + byte] >> shift) & low_mask(high_bits)) << low_bits
 }
 
 fn low_mask(bits: usize) -> u8 {
@@ -399,21 +416,12 @@ fn pack_factors(layout: Layout, source: &Block32, lane: usize, b: usize, group: 
 /// The inverse of packing, for one row's block.
 fn unpack(layout: Layout, (group, apart): (&[u8], &[u8]), b: usize, lane: usize) -> Block32 {
     let codes = &group[layout.record_at(b)..];
-    let (low_bits, high_bits) = (layout.bits.low_bits(), layout.bits.high_bits());
     let q = std::array::from_fn(|k| {
-        let (chunk, byte) = (k / 4, 4 * lane + k % 4);
-        let (at, shift) = plane(0, low_bits, chunk);
-        let mut code = (codes[at + byte] >> shift) & low_mask(low_bits);
-        if high_bits > 0 {
-            let (at, shift) = plane(8 * 64 * low_bits / 8, high_bits, chunk);
-            code |= ((codes[at + byte] >> shift) & low_mask(high_bits)) << low_bits;
-        }
-        match layout.bits {
-            CodeBits::EightInPlanes => planes::code(code, apart, b, at + byte, shift),
-            bits => match bits.table() {
-                Some(table) => table[usize::from(code)],
-                None => (i32::from(code as i8) - layout.offset) as i8,
-            },
+        let code = take_code(layout.bits, codes, (lane, k));
+        match (layout.bits, layout.bits.table()) {
+            (CodeBits::EightInPlanes, _) => planes::whole(code, apart, b, (lane, k)),
+            (_, Some(table)) => table[usize::from(code)],
+            (_, None) => (i32::from(code as i8) - layout.offset) as i8,
         }
     });
     let half_at = |at: usize| f16::from_le_bytes([group[at], group[at + 1]]).to_f32();

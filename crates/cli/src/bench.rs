@@ -77,6 +77,11 @@ impl Work for Timed<'_> {
         if args.json {
             println!("{}", head.report(&timings));
         }
+        if let Some(file) = &args.html {
+            let page = lapidary_measure::page(head.model, &head.facts(), &timings);
+            let failed = |e| Failure::work("html", format!("{}: {e}", file.display()));
+            std::fs::write(file, page).map_err(failed)?;
+        }
         Ok(0)
     }
 }
@@ -233,12 +238,18 @@ impl Head<'_> {
         })
     }
 
-    fn print(&self) {
-        println!("{}, {}, cache {}", self.model, self.device, self.kv);
-        if let Some(Ceilings { bytes_per_s, ops_per_s }) = self.ceilings {
+    /// What is known about the run, in lines.
+    fn facts(&self) -> Vec<String> {
+        let rates = self.ceilings.map(|Ceilings { bytes_per_s, ops_per_s }| {
             let (read, multiplied) = (bytes_per_s / 1e9, ops_per_s / 1e9);
-            println!("ceilings: {read:.1} GB/s read, {multiplied:.0} Gop/s multiplied");
-        }
+            format!("ceilings: {read:.1} GB/s read, {multiplied:.0} Gop/s multiplied")
+        });
+        let run = format!("{}, {}, cache {}", self.model, self.device, self.kv);
+        std::iter::once(run).chain(rates).collect()
+    }
+
+    fn print(&self) {
+        self.facts().iter().for_each(|fact| println!("{fact}"));
         let [test, n, depth, batch, rate, spread, floor] =
             ["test", "n", "depth", "batch", "tok/s", "spread", "floor"];
         println!("{test:<8} {n:>6} {depth:>6} {batch:>5} {rate:>10} {spread:>7} {floor:>10}");

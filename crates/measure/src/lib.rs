@@ -8,6 +8,7 @@ mod answers;
 mod baseline;
 mod bench;
 mod divergence;
+mod page;
 mod shape;
 mod trace;
 
@@ -15,6 +16,7 @@ pub use answers::{Answer, AnswerError, Exam, Score, read_answers};
 pub use baseline::{Baseline, Distance};
 pub use bench::{Ceilings, Cost, Guessing, Luck, Plan, Test, Timing, bench};
 pub use divergence::{Divergence, divergence, windows};
+pub use page::page;
 pub use shape::{Shape, ShapeError};
 pub use trace::{
     BadLayerRow, Category, Difference, LayerRow, LayerWatch, Log, Sinks, Total, Totals, Traced,

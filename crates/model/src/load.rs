@@ -105,6 +105,12 @@ impl<'a, B: Backend> Loader<'a, B> {
             config.vocab = self.info(embedding)?.shape.first().copied().unwrap_or(0);
         }
         let (hidden, vocab) = (config.hidden, config.vocab);
+        // The largest tensor comes first: while it is taken in it is in memory twice, and all others
+        // not yet.
+        let table = match self.info(head) {
+            Ok(_) => self.matrix(embedding, vocab, hidden)?,
+            Err(_) => self.head(embedding, vocab, hidden)?,
+        };
         let mut ropes = Vec::new();
         let mut layers = Vec::with_capacity(config.layers.len());
         for (i, shape) in config.layers.iter().enumerate() {
@@ -114,10 +120,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             hidden,
             vocab,
             eps: config.eps,
-            embedding: match self.info(head) {
-                Ok(_) => self.matrix(embedding, vocab, hidden)?,
-                Err(_) => self.head(embedding, vocab, hidden)?,
-            },
+            embedding: table,
             embedding_scale: self.embedding_scale(hidden)?,
             per_layer: self.per_layer_inputs(config)?,
             ropes,
@@ -303,7 +306,8 @@ impl<'a, B: Backend> Loader<'a, B> {
         let bytes = Cow::<[u8]>::Owned(bytes);
         let (stack, rows, cols) = (count, 2 * width, hidden);
         let made = self.ops.matrix(Matrix { block, stack, rows, cols, bytes });
-        made.map_err(|reason| LoadError::Device { name: gate, reason })
+        self.source.release(&self.names.translate(&up), 0..up_bytes.len());
+        self.made(&gate, made)
     }
 
     fn per_layer_inputs(
@@ -363,12 +367,18 @@ impl<'a, B: Backend> Loader<'a, B> {
         self.made(name, made)
     }
 
+    /// What the device made of a tensor. The device has the bytes now, so that the source need not
+    /// keep them in memory as well.
     fn made(
         &self,
         name: &str,
         made: Result<B::Weight, Unsupported>,
     ) -> Result<B::Weight, LoadError> {
-        made.map_err(|reason| LoadError::Device { name: self.names.translate(name), reason })
+        let name = self.names.translate(name);
+        if let Some(info) = self.source.info(&name) {
+            self.source.release(&name, 0..info.bytes());
+        }
+        made.map_err(|reason| LoadError::Device { name, reason })
     }
 
     fn vector(&self, name: &str, len: usize) -> Result<B::Vector, LoadError> {

@@ -1,5 +1,5 @@
-//! The likeliest tokens from a head in two planes: the high nibbles of all rows bound every logit,
-//! and both nibbles are read only where a logit can still be among the likeliest.
+//! The likeliest tokens from a head in two planes: the high bits of all rows bound every logit, and
+//! the low ones are read only where a logit can still be among the likeliest.
 //!
 //! Exact: every logit that counts is the product's own, and what is left out is below the `k`
 //! likeliest by a bound that includes all roundings. Where the bound says nothing, because an
@@ -18,6 +18,8 @@ use crate::lanes::LANES;
 use crate::math;
 use crate::pack::{Planes, Weight};
 
+/// For more tokens than this the bar is so low that most groups are read in any case.
+pub(super) const FEW: usize = 8;
 /// Groups that are read first at least: their best logit is the bar for all others.
 const FIRST: usize = 4;
 /// Groups that one piece of work reads.

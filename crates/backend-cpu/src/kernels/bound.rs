@@ -1,15 +1,15 @@
-//! bound: for some rows, how large the largest of a group's sixteen products can be, from the high
-//! nibbles of its weights.
+//! bound: for some rows, how large the largest of a group's sixteen products can be, from the five
+//! high bits of its weights.
 //!
-//! With `u` a high nibble, the codes lie around `16 u − 120`, so the products around
-//! `Σ 16 s · d · (Σ u · a − 7.5 Σ a)`; they lie within the group's slack times the activation's
+//! With `u` those bits, the codes lie around `8 u − 124.5`, so the products around
+//! `Σ 8 s · d · (Σ u · a − 15.5625 Σ a)`, the inner difference being exact; they lie within the group's slack times the activation's
 //! length of that, roundings of this kernel and of the product's own order included: see
 //! `pack::planes`. Nothing is promised about the bits that come out.
-//! Bound: bytes of the high nibbles. Twin: the product itself, `reference::law::dot`.
+//! Bound: bytes of the high bits. Twin: the product itself, `reference::law::dot`.
 
 use crate::act::Codes;
 use crate::blocks::BLOCK;
-use crate::kernels::matmul::nibbles;
+use crate::kernels::matmul::five_bits;
 use crate::lanes::{LANES, Lanes};
 use crate::pack::Layout;
 
@@ -61,7 +61,7 @@ unsafe fn tile<L: Lanes, const R: usize>(job: &BoundJob<'_>, first: usize) {
         let mut at = job.group.as_ptr();
         let mut sums = [L::splat(0.0); R];
         for b in 0..x.blocks {
-            let chunks = nibbles::<L>(at);
+            let chunks = five_bits::<L>(at);
             let d = L::load_f16(at.add(layout.bits.bytes()).cast());
             for (r, sum) in sums.iter_mut().enumerate() {
                 let place = (first + r) * x.blocks + b;
@@ -70,9 +70,9 @@ unsafe fn tile<L: Lanes, const R: usize>(job: &BoundJob<'_>, first: usize) {
                 for (i, chunk) in chunks.into_iter().enumerate() {
                     dot = L::dot(dot, chunk, a.add(i).read_unaligned());
                 }
-                let centre = L::splat(-7.5 * *x.sums.get_unchecked(place) as f32);
+                let centre = L::splat(-15.5625 * *x.sums.get_unchecked(place) as f32);
                 let term = L::mul(d, L::add(L::to_f(dot), centre));
-                *sum = L::fma(term, L::splat(16.0 * *x.scales.get_unchecked(place)), *sum);
+                *sum = L::fma(term, L::splat(8.0 * *x.scales.get_unchecked(place)), *sum);
             }
             at = at.add(layout.record_bytes());
         }

@@ -314,12 +314,12 @@ unsafe fn load_chunks<L: Lanes, T: Format>(at: *const u8, apart: *const u8) -> [
     unsafe {
         match const { T::LAYOUT }.bits {
             CodeBits::Two => two_bits::<L, 0>(at),
-            CodeBits::Three => or::<L>(two_bits::<L, 0>(at), one_bit::<L, 2>(at.add(128))),
+            CodeBits::Three => three_bits::<L>(at),
             CodeBits::Four => nibbles::<L>(at),
-            CodeBits::Five => or::<L>(nibbles::<L>(at), one_bit::<L, 4>(at.add(256))),
+            CodeBits::Five => five_bits::<L>(at),
             CodeBits::Six => or::<L>(nibbles::<L>(at), two_bits::<L, 4>(at.add(256))),
             CodeBits::Eight => bytes::<L>(at),
-            CodeBits::EightInPlanes => both_planes::<L>(nibbles::<L>(at), nibbles::<L>(apart)),
+            CodeBits::EightInPlanes => both_planes::<L>(five_bits::<L>(at), three_bits::<L>(apart)),
             CodeBits::FourNonlinear => look_up::<L>(nibbles::<L>(at), &NL_TABLE),
             CodeBits::FourFloat => look_up::<L>(nibbles::<L>(at), &MX_TABLE),
         }
@@ -342,16 +342,28 @@ unsafe fn bytes<L: Lanes>(at: *const u8) -> [L::B; 8] {
 }
 
 #[inline(always)]
+unsafe fn three_bits<L: Lanes>(at: *const u8) -> [L::B; 8] {
+    // SAFETY: three vectors lie at `at`.
+    unsafe { or::<L>(two_bits::<L, 0>(at), one_bit::<L, 2>(at.add(128))) }
+}
+
+#[inline(always)]
+pub(super) unsafe fn five_bits<L: Lanes>(at: *const u8) -> [L::B; 8] {
+    // SAFETY: five vectors lie at `at`.
+    unsafe { or::<L>(nibbles::<L>(at), one_bit::<L, 4>(at.add(256))) }
+}
+
+#[inline(always)]
 unsafe fn both_planes<L: Lanes>(high: [L::B; 8], mut low: [L::B; 8]) -> [L::B; 8] {
     for (low, high) in low.iter_mut().zip(high) {
         // SAFETY: instructions by contract.
-        *low = unsafe { L::flip(L::or(*low, L::field_up::<0, 4>(high, 15))) };
+        *low = unsafe { L::flip(L::or(*low, L::field_up::<0, 3>(high, 31))) };
     }
     low
 }
 
 #[inline(always)]
-pub(super) unsafe fn nibbles<L: Lanes>(at: *const u8) -> [L::B; 8] {
+unsafe fn nibbles<L: Lanes>(at: *const u8) -> [L::B; 8] {
     // SAFETY: four vectors lie at `at`.
     unsafe {
         let mut chunks = [L::load_b(at); 8];

@@ -9,5 +9,6 @@ mod files;
 mod hostile;
 mod hub;
 mod info;
+mod memory;
 mod serve;
 mod support;

@@ -48,8 +48,8 @@ fn matrices() -> Vec<(&'static str, Matrix<'static>)> {
         ),
         ("equal rows", stored(|row, k| ((row / 300 * 37 + k * 11) % 255) as i8, |_| 0.01)),
         (
-            "low nibbles that all pull one way",
-            stored(|row, k| if k % 2 == 0 { (row % 7) as i8 * 16 + 15 } else { 0 }, |_| 0.01),
+            "low bits that all pull one way",
+            stored(|row, k| if k % 2 == 0 { (row % 7) as i8 * 8 + 7 } else { 0 }, |_| 0.01),
         ),
         ("the least code", stored(|_, _| -128, |row| 0.001 * (row % 5) as f32)),
         (
@@ -60,7 +60,7 @@ fn matrices() -> Vec<(&'static str, Matrix<'static>)> {
     ]
 }
 
-/// Activations: noise, zeros, signs that agree with the low nibbles, tiny, huge, poisoned.
+/// Activations: noise, zeros, signs that agree with the low bits, tiny, huge, poisoned.
 fn activations() -> Act {
     let mut noise = Noise(3);
     let mut rows: Vec<Vec<f32>> =
@@ -75,15 +75,17 @@ fn activations() -> Act {
 
 fn devices() -> impl Iterator<Item = Cpu> {
     let here = Isa::ALL.into_iter().filter(|isa| isa.is_here());
-    here.map(|isa| Cpu::new(isa, 2).unwrap())
+    here.map(|isa| Cpu::new(isa, 2).expect("the instruction set is here"))
 }
 
 #[test]
 fn a_head_in_planes_gives_the_bits_of_one_in_bytes() {
     for cpu in devices() {
         for (what, stored) in matrices() {
-            let (planes, bytes) =
-                (Weight::pack_planes(&stored, &cpu.pool), cpu.matrix(stored).unwrap());
+            let (planes, bytes) = (
+                Weight::pack_planes(&stored, &cpu.pool),
+                cpu.matrix(stored).expect("Q8_0 has kernels"),
+            );
             let x = activations();
             let bits = |w| cpu.linear(&x, w).data().iter().map(|y| y.to_bits()).collect::<Vec<_>>();
             let nan = |bits: &u32| f32::from_bits(*bits).is_nan();
@@ -108,8 +110,16 @@ fn the_likeliest_are_those_of_all_logits() {
                 let head = Head { weight: &weight, softcap };
                 let x = activations();
                 for k in [1, 2, 64, ROWS + 1] {
-                    let ours = cpu.likeliest(&x, x.rows(), &head, k).unwrap();
-                    let all = cpu.top(&head.logits(&cpu, &x), x.rows(), k).unwrap();
+                    let ours = likeliest(
+                        &cpu,
+                        &x,
+                        &head,
+                        weight.planes.as_ref().expect("packed in planes"),
+                        k,
+                    );
+                    let all = cpu
+                        .top(&head.logits(&cpu, &x), x.rows(), k)
+                        .expect("the CPU does not fail");
                     assert_eq!(ours, all, "{what}, {k} of {softcap:?} on {}", cpu.name());
                 }
             }
@@ -124,7 +134,7 @@ fn no_logit_is_above_its_bound() {
             let weight = Weight::pack_planes(&stored, &cpu.pool);
             let x = activations();
             let search = Search { cpu: &cpu, codes: cpu.codes(&x), w: &weight, softcap: None };
-            let bounds = search.bounds(weight.planes.as_ref().unwrap());
+            let bounds = search.bounds(weight.planes.as_ref().expect("packed in planes"));
             let logits = cpu.linear(&x, &weight);
             for (row, bounds) in bounds.chunks_exact(weight.groups()).enumerate() {
                 for (logits, bound) in logits.row(row).chunks(LANES).zip(bounds) {
@@ -138,7 +148,7 @@ fn no_logit_is_above_its_bound() {
 
 #[test]
 fn most_groups_of_a_decided_row_are_not_read() {
-    let cpu = Cpu::new(Isa::best(), 2).unwrap();
+    let cpu = Cpu::new(Isa::best(), 2).expect("the best is here");
     let mut noise = Noise(4);
     let x = Act::new(COLS, (0..COLS).map(|_| noise.next()).collect());
     let likeliest: Vec<_> = x.row(0).iter().map(|x| (x * 127.0) as i8).collect();
@@ -149,7 +159,7 @@ fn most_groups_of_a_decided_row_are_not_read() {
     );
     let weight = Weight::pack_planes(&stored, &cpu.pool);
     let search = Search { cpu: &cpu, codes: cpu.codes(&x), w: &weight, softcap: None };
-    let bounds = search.bounds(weight.planes.as_ref().unwrap());
+    let bounds = search.bounds(weight.planes.as_ref().expect("packed in planes"));
     let bar = cpu.linear(&x, &weight).row(0)[900];
     let possible = bounds.iter().filter(|bound| **bound >= bar).count();
     assert_eq!(possible, 1, "of {}", bounds.len());
