@@ -16,7 +16,8 @@ pub enum Method {
     Plain,
     /// Integer dot products, up to this many rows (1 to 4) at once.
     Rows(u32),
-    /// Tensor cores, tiles of 8, 16 or 32 rows, segments shared out among warps.
+    /// Tensor cores, tiles of 8, 16 or 32 rows, segments shared out among warps. Lists of tiles may
+    /// be cut for 4.
     Few(u32),
     /// Tensor cores, tiles of 32, 48 or 64 rows, all segments of an output by one warp.
     Many(u32),
@@ -125,7 +126,8 @@ impl Cuda {
         match method {
             Method::Plain => parts.iter().for_each(|(w, out)| self.plain(x, w, out)),
             Method::Rows(tile) => self.rows(tile, x, parts, work),
-            Method::Few(8) if matches!(work, Work::Tiles { .. }) => self.tiles(x, parts, work),
+            Method::Few(4) => self.tiles(4, x, parts, work),
+            Method::Few(8) if matches!(work, Work::Tiles { .. }) => self.tiles(8, x, parts, work),
             Method::Few(tile) => self.few(tile, x, parts, work),
             Method::Many(tile) => self.many(tile, x, parts, work),
         }
@@ -204,13 +206,13 @@ impl Cuda {
         unsafe { self.launch(kernel, format(parts), shape, &args) };
     }
 
-    fn tiles(&self, x: &Act, parts: &[Part<'_>], work: Work<'_>) {
-        const WARPS: u32 = 4;
+    fn tiles(&self, tile: u32, x: &Act, parts: &[Part<'_>], work: Work<'_>) {
         const STAGES: u32 = 2;
+        let (kernel, warps) = if tile == 4 { (Kernel::Tiles4, 2) } else { (Kernel::Tiles8, 4) };
         let &[(w, out)] = parts else { unreachable!("tiles multiply with one stack") };
         let segments = w.segments() as u32;
         let record = w.format.record_bytes() as u32;
-        let shared = WARPS * (STAGES * record + ends_bytes(parts)) + segments * 8 * 336;
+        let shared = warps * (STAGES * record + ends_bytes(parts)) + segments * tile * 336;
         if shared > self.device.shared_bytes {
             return self.few(8, x, parts, work);
         }
@@ -218,13 +220,13 @@ impl Cuda {
         let (from, tiles, count) = lists(work, 0);
         // Long enough runs of records to hide the first one's way.
         let per = (8 / segments).max(1);
-        let grid = ((w.groups() as u32).div_ceil(WARPS * per), count);
-        let shape = Shape { grid, block: 32 * WARPS, shared };
+        let grid = ((w.groups() as u32).div_ceil(warps * per), count);
+        let shape = Shape { grid, block: 32 * warps, shared };
         let height = w.rows as u32;
         let args =
             args![w.data, codes.codes, codes.marks, out.data, height, segments, from, tiles, per];
         // SAFETY: as in `rows`.
-        unsafe { self.launch(Kernel::Tiles, w.format.number(), shape, &args) };
+        unsafe { self.launch(kernel, w.format.number(), shape, &args) };
     }
 
     fn many(&self, tile: u32, x: &Act, parts: &[Part<'_>], work: Work<'_>) {
@@ -280,11 +282,18 @@ impl Cuda {
 
     /// A matrix of few outputs, whose segments are shared out among blocks.
     fn floats_split(&self, tile: u32, x: &Act, w: &Weight, out: &Act) {
-        let kernel = if tile == 1 { Kernel::FloatsSplit1 } else { Kernel::FloatsSplit8 };
+        /// Rows from which on four warps share weights.
+        const SHARED: u32 = 128;
         let (rows, segments) = sizes(&[(w, out)]);
         let (groups, sets) = (w.groups() as u32, rows.div_ceil(tile));
+        let (kernel, warps, shared) = match tile {
+            1 => (Kernel::FloatsSplit1, 1, 0),
+            _ if rows < SHARED => (Kernel::FloatsSplit8, 1, 0),
+            _ => (Kernel::FloatsSplit32, 4, 65_536),
+        };
         let partials = self.pool.get((groups * sets * segments * tile * 128) as usize);
-        let shape = Shape { grid: (groups * segments, sets), block: 32, shared: 0 };
+        let grid = (groups * segments, sets.div_ceil(warps));
+        let shape = Shape { grid, block: 32 * warps, shared };
         let (height, cols) = (w.rows as u32, w.cols as u32);
         let args = args![w.data, x.data, out.data, partials, self.tickets, rows, height, cols];
         // SAFETY: a block per segment, group and set of rows, with a place for each; a ticket for
