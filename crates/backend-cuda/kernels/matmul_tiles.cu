@@ -132,6 +132,8 @@ __device__ __forceinline__ void multiply_tiles(const u8 *w, const uint4 *codes, 
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
+    // Weights first: rows have to be looked up.
+    for (u32 n = 0; n + 1 < STAGES; n++) fetch(n);
     // What lies in the places of rows past the tile's end does not reach the others.
     const auto row_of = [&](u32 n) { return from ? from[tile.first + n] : tile.first + n; };
     for (u32 j = warp; j < segments; j += WARPS) {
@@ -139,8 +141,7 @@ __device__ __forceinline__ void multiply_tiles(const u8 *w, const uint4 *codes, 
                          tile.count);
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
-    for (u32 n = 0; n + 1 < STAGES; n++) fetch(n);
-    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
     __syncthreads();
     if (tile.count == 1) {
         stream<ByLanes<1, SIZE>, SIZE>(tile, ring, rows, ends, group, count, segments, y, height, lane,

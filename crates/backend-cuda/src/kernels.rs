@@ -35,7 +35,7 @@ kernels! {
     "attend_plain.cu": AttendPlain = "attend_plain";
     "attend_tensor.cu":
         AttendTensor1 = "attend_tensor_1", AttendTensor2 = "attend_tensor_2",
-        AttendTensor4 = "attend_tensor_4";
+        AttendTensorWide2 = "attend_tensor_wide_2";
     "combine.cu": Combine = "combine";
     "embed.cu": Embed = "embed";
     "embed_floats.cu": EmbedFloats = "embed_floats";
@@ -44,6 +44,7 @@ kernels! {
     "join.cu": Join = "join", JoinMany = "join_many";
     "kv_code.cu": KvCode = "kv_code";
     "kv_copy.cu": KvCopy = "kv_copy";
+    "kv_move.cu": KvMove = "kv_move", KvFork = "kv_fork";
     "kv_write.cu": KvWrite = "kv_write";
     "matmul_few.cu":
         Few1 = "matmul_few_1", Few2 = "matmul_few_2", Few4 = "matmul_few_4";

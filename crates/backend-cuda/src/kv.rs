@@ -4,8 +4,8 @@ use std::cell::OnceCell;
 use std::ops::Range;
 
 use lapidary_core::{
-    Code, KvKernels, KvLayerSpec, LayerPlan, ROTATED_BLOCK, Regime, SlotId, Unsupported, View,
-    levels,
+    Code, KvKernels, KvLayerSpec, LayerPlan, ROTATED_BLOCK, Regime, SlotId, Transport, Unsupported,
+    View, levels,
 };
 
 use crate::act::Act;
@@ -26,18 +26,18 @@ const PLAIN_THREADS: u32 = 128;
 
 /// One layer's keys and values for all slots.
 pub struct Store {
-    spec: KvLayerSpec,
-    cells: usize,
-    keys: Side,
-    values: Side,
+    pub(crate) spec: KvLayerSpec,
+    pub(crate) cells: usize,
+    pub(crate) keys: Side,
+    pub(crate) values: Side,
 }
 
 /// Keys or values: for each slot, head and cell, a head's worth of numbers.
-struct Side {
+pub(crate) struct Side {
     form: Form,
     /// Bytes of a cell.
-    size: usize,
-    data: Buffer,
+    pub(crate) size: usize,
+    pub(crate) data: Buffer,
 }
 
 /// How the numbers of a side are stored; the values are those of CODE in kernels/rotated.cuh.
@@ -428,6 +428,10 @@ impl KvKernels for Cuda {
             unsafe { self.launch(Kernel::KvCopy, ANY, shape, &args) };
         }
     }
+
+    fn transport(&self) -> Option<&dyn Transport<Store>> {
+        Some(self)
+    }
 }
 
 /// Which way a rotation goes.
@@ -443,6 +447,7 @@ fn kernels_of(store: &Store) -> Vec<(Kernel, u32)> {
     let attend = if store.is_floats() { Kernel::Attend } else { Kernel::AttendTensor1 };
     let mut kernels = vec![
         (Kernel::KvCopy, ANY),
+        (Kernel::KvMove, ANY),
         (Kernel::AttendMerge, ANY),
         (Kernel::AttendPlain, pair),
         (attend, pair),
@@ -522,6 +527,8 @@ struct Pieces {
     per: usize,
     /// What else it takes.
     cut: Cut,
+    /// Threads of a block.
+    threads: u32,
     /// Bytes of shared memory.
     shared: usize,
 }
@@ -532,7 +539,8 @@ impl Pieces {
         let per = group.min(PAIRS);
         let exponent = (PAIRS / per).ilog2() as usize;
         let shared = 4 * (PAIRS * width + (PAIRS + 1) * STRETCH as usize + 2048);
-        Self { kernel: Kernel::Attend, per, cut: Cut { exponent, whole: false }, shared }
+        let cut = Cut { exponent, whole: false };
+        Self { kernel: Kernel::Attend, per, cut, threads: 256, shared }
     }
 
     /// With tensor cores: several tiles a block, and whole rows, for runs of rows that fill them.
@@ -546,17 +554,19 @@ impl Pieces {
         let pieces = |tiles: usize, kernel| {
             let per = group.min(TILE * tiles);
             let exponent = ((TILE * tiles / per).ilog2() as usize).min(EXPONENTS - 1);
-            let scores = TILE * STRETCH as usize * 4;
-            let shared = tiles * (64 * width + scores * (1 + sets)) + 4 * STRETCH as usize;
-            Self { kernel, per, cut: Cut { exponent, whole: tiles > 1 }, shared }
+            let stretch = STRETCH as usize;
+            let pair = 4 * (stretch + 4 + stretch * sets);
+            let shared = tiles * (64 * width + TILE * pair) + 4 * stretch;
+            let threads = if kernel == Kernel::AttendTensorWide2 { 512 } else { 256 };
+            Self { kernel, per, cut: Cut { exponent, whole: tiles > 1 }, threads, shared }
         };
         let serves = |work: &Self| {
             let blocks = plan.groups(work.cut.exponent) * heads * group.div_ceil(work.per);
             work.shared <= most && blocks >= processors && plan.longest * group > TILE
         };
-        let four = (width <= 256).then(|| pieces(4, Kernel::AttendTensor4));
-        let several = four.into_iter().chain([pieces(2, Kernel::AttendTensor2)]);
-        several.into_iter().find(serves).unwrap_or_else(|| pieces(1, Kernel::AttendTensor1))
+        let two = if width <= 256 { Kernel::AttendTensor2 } else { Kernel::AttendTensorWide2 };
+        let two = Some(pieces(2, two)).filter(serves);
+        two.unwrap_or_else(|| pieces(1, Kernel::AttendTensor1))
     }
 }
 
@@ -586,7 +596,7 @@ fn attend(cuda: &Cuda, store: &Store, plan: &Plan, q: &Act, work: &Pieces) -> Ac
         let items_at = Arg::Address(items + 16 * piece.items.start as u64);
         let shape = Shape {
             grid: (piece.items.len() as u32, (heads * group.div_ceil(work.per)) as u32),
-            block: 256,
+            block: work.threads,
             shared: work.shared as u32,
         };
         let mut args =
