@@ -313,74 +313,78 @@ __device__ __forceinline__ void attend(const float *q, const u8 *keys, const u8 
         }
         __syncthreads();
 
-        // Weights: a warp takes some pairs, whose steps wait for each other together.
-        float v[PAIRS][4], most[PAIRS], sum[PAIRS];
-#pragma unroll
-        for (int p = 0; p < PAIRS; p++) {
-            const float *s = scores + (warp + p * WARPS) * PAIR_STRIDE + lane * 4;
-            const float4 own = *reinterpret_cast<const float4 *>(s);
-            v[p][0] = own.x, v[p][1] = own.y, v[p][2] = own.z, v[p][3] = own.w;
-            most[p] = fmaxf(fmaxf(own.x, own.y), fmaxf(own.z, own.w));
-        }
-#pragma unroll
-        for (int d = 16; d > 0; d /= 2) {
+        // Weights: a warp takes some pairs, whose steps wait for each other together. Places of pairs
+        // that are not there keep what they hold: it does not reach the others.
+        if (warp < pairs) {
+            float v[PAIRS][4], most[PAIRS], sum[PAIRS];
 #pragma unroll
             for (int p = 0; p < PAIRS; p++) {
-                most[p] = fmaxf(most[p], __shfl_xor_sync(~0u, most[p], d));
+                const float *s = scores + (warp + p * WARPS) * PAIR_STRIDE + lane * 4;
+                const float4 own = *reinterpret_cast<const float4 *>(s);
+                v[p][0] = own.x, v[p][1] = own.y, v[p][2] = own.z, v[p][3] = own.w;
+                most[p] = fmaxf(fmaxf(own.x, own.y), fmaxf(own.z, own.w));
             }
-        }
-        bool any[PAIRS];
 #pragma unroll
-        for (int p = 0; p < PAIRS; p++) {
-            any[p] = warp + p * WARPS < pairs && most[p] != __uint_as_float(0xff800000u);
+            for (int d = 16; d > 0; d /= 2) {
 #pragma unroll
-            for (int e = 0; e < 4; e++) v[p][e] = any[p] ? lap_exp(v[p][e] - most[p]) : 0.0f;
-            sum[p] = (v[p][0] + v[p][1]) + (v[p][2] + v[p][3]);
-        }
-#pragma unroll
-        for (int d = 16; d > 0; d /= 2) {
-#pragma unroll
-            for (int p = 0; p < PAIRS; p++) sum[p] = sum[p] + __shfl_xor_sync(~0u, sum[p], d);
-        }
-        __syncwarp();
-#pragma unroll
-        for (int p = 0; p < PAIRS; p++) {
-            const u32 pair = warp + p * WARPS;
-            // From here on the first score of a pair says whether it sees anything.
-            if (lane == 0) scores[pair * PAIR_STRIDE] = any[p] ? 1.0f : 0.0f;
-            if (lane == 0 && any[p] && WHOLE) {
-                const float2 before = merged[WHOLE ? pair : 0];
-                const float next = fmaxf(before.x, most[p]);
-                const float ours = lap_exp(before.x - next), theirs = lap_exp(most[p] - next);
-                factors[WHOLE ? pair : 0] = make_float2(ours, theirs);
-                merged[WHOLE ? pair : 0] = make_float2(next, before.y * ours + sum[p] * theirs);
-            } else if (lane == 0 && any[p]) {
-                const View &view = rows[row_of[pair]];
-                const u64 at = view.partial + stretch - view.stretch;
-                marks[at * query_heads + first_head + pair % taken] = make_float2(most[p], sum[p]);
-            }
-            for (u32 b = 0; b < sets; b++) {
-                float scaled[4] = {v[p][0], v[p][1], v[p][2], v[p][3]};
-                if (VALUES >= 2) {
-                    u32 largest = 0;
-#pragma unroll
-                    for (int e = 0; e < 4; e++) {
-                        // What a pair does not see must not reach it, not even as zero times NaN.
-                        scaled[e] =
-                            v[p][e] == 0.0f ? 0.0f : v[p][e] * value_scales[b][lane * 4 + e];
-                        largest = max(largest, __float_as_uint(scaled[e]) & 0x7fffffffu);
-                    }
-                    const float2 by = near_one(__reduce_max_sync(~0u, largest));
-#pragma unroll
-                    for (int e = 0; e < 4; e++) scaled[e] = scaled[e] * by.x;
-                    if (lane == 0) back[pair][b] = by.y;
+                for (int p = 0; p < PAIRS; p++) {
+                    most[p] = fmaxf(most[p], __shfl_xor_sync(~0u, most[p], d));
                 }
-                u32 *set = weights + b * TILES * 16 * STRETCH;
+            }
+            bool any[PAIRS];
 #pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    const Split s = split(scaled[2 * e], scaled[2 * e + 1]);
-                    set[weight_at(pair, lane * 4 + 2 * e, 0)] = s.upper;
-                    set[weight_at(pair, lane * 4 + 2 * e, 1)] = s.lower;
+            for (int p = 0; p < PAIRS; p++) {
+                any[p] = warp + p * WARPS < pairs && most[p] != __uint_as_float(0xff800000u);
+#pragma unroll
+                for (int e = 0; e < 4; e++) v[p][e] = any[p] ? lap_exp(v[p][e] - most[p]) : 0.0f;
+                sum[p] = (v[p][0] + v[p][1]) + (v[p][2] + v[p][3]);
+            }
+#pragma unroll
+            for (int d = 16; d > 0; d /= 2) {
+#pragma unroll
+                for (int p = 0; p < PAIRS; p++) sum[p] = sum[p] + __shfl_xor_sync(~0u, sum[p], d);
+            }
+            __syncwarp();
+#pragma unroll
+            for (int p = 0; p < PAIRS; p++) {
+                const u32 pair = warp + p * WARPS;
+                if (pair >= pairs) continue;
+                // From here on the first score of a pair says whether it sees anything.
+                if (lane == 0) scores[pair * PAIR_STRIDE] = any[p] ? 1.0f : 0.0f;
+                if (lane == 0 && any[p] && WHOLE) {
+                    const float2 before = merged[WHOLE ? pair : 0];
+                    const float next = fmaxf(before.x, most[p]);
+                    const float ours = lap_exp(before.x - next), theirs = lap_exp(most[p] - next);
+                    factors[WHOLE ? pair : 0] = make_float2(ours, theirs);
+                    merged[WHOLE ? pair : 0] = make_float2(next, before.y * ours + sum[p] * theirs);
+                } else if (lane == 0 && any[p]) {
+                    const View &view = rows[row_of[pair]];
+                    const u64 at = view.partial + stretch - view.stretch;
+                    marks[at * query_heads + first_head + pair % taken] = make_float2(most[p], sum[p]);
+                }
+                for (u32 b = 0; b < sets; b++) {
+                    float scaled[4] = {v[p][0], v[p][1], v[p][2], v[p][3]};
+                    if (VALUES >= 2) {
+                        u32 largest = 0;
+#pragma unroll
+                        for (int e = 0; e < 4; e++) {
+                            // What a pair does not see must not reach it, not even as zero times NaN.
+                            scaled[e] =
+                                v[p][e] == 0.0f ? 0.0f : v[p][e] * value_scales[b][lane * 4 + e];
+                            largest = max(largest, __float_as_uint(scaled[e]) & 0x7fffffffu);
+                        }
+                        const float2 by = near_one(__reduce_max_sync(~0u, largest));
+#pragma unroll
+                        for (int e = 0; e < 4; e++) scaled[e] = scaled[e] * by.x;
+                        if (lane == 0) back[pair][b] = by.y;
+                    }
+                    u32 *set = weights + b * TILES * 16 * STRETCH;
+#pragma unroll
+                    for (int e = 0; e < 2; e++) {
+                        const Split s = split(scaled[2 * e], scaled[2 * e + 1]);
+                        set[weight_at(pair, lane * 4 + 2 * e, 0)] = s.upper;
+                        set[weight_at(pair, lane * 4 + 2 * e, 1)] = s.lower;
+                    }
                 }
             }
         }

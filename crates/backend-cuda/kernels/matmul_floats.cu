@@ -6,11 +6,11 @@
 // row from[r] of x and matrix of[r] with lists (ROWS is 1 then). Shared memory: 256 * ROWS floats
 // per warp, then segments * ROWS * 32 floats. Products past a row's end are of zeros, which add
 // nothing.
-// matmul_floats_split_ROWS: for matrices of few outputs: a block is one warp and one segment, grid
-// (segments * groups, sets); whoever comes last of a group and set adds up, in order, what all left in
-// `partials` (segments * ROWS * 32 floats each). tickets: a zero for each group and set, zero again
-// afterwards. matmul_floats_split_32: four warps, with 8 rows each, share a segment's weights; shared
-// memory: 32 rows of 1024 bytes, then 2048 fours.
+// matmul_floats_split_N: for matrices of few outputs: a block has one segment and N rows, shared out
+// among its warps (1 or 4), grid (segments * groups, blocks of rows); whichever warp comes last of a
+// group and its rows adds up, in order, what all left in `partials` (segments * 32 floats a row).
+// tickets: a zero for each group and warp's rows, zero again afterwards. Shared memory: N rows of 1024
+// bytes, then 2048 fours.
 // order: one ascending fma chain per segment, segments added ascending      bound: weight bytes
 // twin: law::dot_floats
 #include "base.cuh"
@@ -199,23 +199,22 @@ __device__ __forceinline__ void split(const Four *w, const float *x, float *y, f
         const Four *w, const float *x, float *y, u32 rows, u32 height, u32 cols, const u32 *from, \
         const u32 *of) {                                                                          \
         floats<ROWS>(w, x, y, rows, height, cols, from, of);                                      \
-    }                                                                                             \
-    extern "C" __global__ void __launch_bounds__(32) matmul_floats_split_##ROWS(                  \
-        const Four *w, const float *x, float *y, float *partials, u32 *tickets, u32 rows,         \
-        u32 height, u32 cols) {                                                                   \
-        __shared__ float4 own[ROWS * 64];                                                         \
-        __shared__ Four weights[64 * 32];                                                         \
-        split<ROWS>(w, x, y, partials, tickets, rows, height, cols, blockIdx.y, weights, own);    \
     }
 
 FLOATS_KERNEL(1)
 FLOATS_KERNEL(8)
 
-extern "C" __global__ void __launch_bounds__(128)
-    matmul_floats_split_32(const Four *w, const float *x, float *y, float *partials, u32 *tickets,
-                           u32 rows, u32 height, u32 cols) {
-    extern __shared__ float4 shared[];
-    const u32 warp = threadIdx.x / 32;
-    split<8>(w, x, y, partials, tickets, rows, height, cols, blockIdx.y * 4 + warp,
-             reinterpret_cast<Four *>(shared + 4 * 512), shared + warp * 512);
-}
+#define SPLIT_KERNEL(NAME, ROWS, WARPS)                                                           \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS) NAME(                                \
+        const Four *w, const float *x, float *y, float *partials, u32 *tickets, u32 rows,         \
+        u32 height, u32 cols) {                                                                   \
+        extern __shared__ float4 shared[];                                                        \
+        const u32 warp = threadIdx.x / 32;                                                        \
+        split<ROWS>(w, x, y, partials, tickets, rows, height, cols, blockIdx.y * WARPS + warp,    \
+                    reinterpret_cast<Four *>(shared + WARPS * ROWS * 64),                         \
+                    shared + warp * ROWS * 64);                                                   \
+    }
+
+SPLIT_KERNEL(matmul_floats_split_1, 1, 1)
+SPLIT_KERNEL(matmul_floats_split_8, 2, 4)
+SPLIT_KERNEL(matmul_floats_split_32, 8, 4)

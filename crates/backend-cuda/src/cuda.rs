@@ -133,6 +133,11 @@ impl Cuda {
         self.device.memory().unwrap_or_default()
     }
 
+    /// How often memory was taken from the driver so far. Steady work takes none.
+    pub fn allocations(&self) -> usize {
+        self.device.allocations()
+    }
+
     /// Starts to measure every kernel. Measuring slows steps of small kernels down.
     pub fn start_profile(&self) {
         *lock(&self.profile) = Some(Profile::default());

@@ -6,7 +6,7 @@ use crate::cuda::{Cuda, TICKETS, args};
 use crate::device::{Arg, Shape};
 use crate::kernels::Kernel;
 use crate::pool::Buffer;
-use crate::weight::Weight;
+use crate::weight::{Format, Weight};
 
 /// A way to multiply with a quantised matrix. For tests and benches: [`Cuda`]'s ops choose by the
 /// number of rows.
@@ -265,7 +265,11 @@ impl Cuda {
         let tile = if of.is_some() || rows < 8 { 1 } else { 8 };
         let (groups, sets) = (w.groups() as u32, rows.div_ceil(tile));
         let is_narrow = 4 * groups <= self.device.processors;
-        if of.is_none() && is_narrow && groups * sets <= TICKETS as u32 {
+        // Each warp of few rows needs a ticket.
+        if of.is_none()
+            && is_narrow
+            && groups * sets.max(rows.min(128).div_ceil(2)) <= TICKETS as u32
+        {
             return self.floats_split(tile, x, w, out);
         }
         let kernel = if tile == 1 { Kernel::Floats1 } else { Kernel::Floats8 };
@@ -282,21 +286,23 @@ impl Cuda {
 
     /// A matrix of few outputs, whose segments are shared out among blocks.
     fn floats_split(&self, tile: u32, x: &Act, w: &Weight, out: &Act) {
-        /// Rows from which on four warps share weights.
+        /// Rows from which on a block takes 32.
         const SHARED: u32 = 128;
         let (rows, segments) = sizes(&[(w, out)]);
-        let (groups, sets) = (w.groups() as u32, rows.div_ceil(tile));
-        let (kernel, warps, shared) = match tile {
-            1 => (Kernel::FloatsSplit1, 1, 0),
-            _ if rows < SHARED => (Kernel::FloatsSplit8, 1, 0),
-            _ => (Kernel::FloatsSplit32, 4, 65_536),
+        let (kernel, warps, each) = match tile {
+            1 => (Kernel::FloatsSplit1, 1, 1),
+            _ if rows < SHARED => (Kernel::FloatsSplit8, 4, 2),
+            _ => (Kernel::FloatsSplit32, 4, 8),
         };
-        let partials = self.pool.get((groups * sets * segments * tile * 128) as usize);
+        let (groups, sets) = (w.groups() as u32, rows.div_ceil(each));
+        let partials = self.pool.get((groups * sets * segments * each * 128) as usize);
         let grid = (groups * segments, sets.div_ceil(warps));
+        let four = 4 * if w.format == Format::F32 { 4 } else { 2 };
+        let shared = warps * each * 1024 + 2048 * four;
         let shape = Shape { grid, block: 32 * warps, shared };
         let (height, cols) = (w.rows as u32, w.cols as u32);
         let args = args![w.data, x.data, out.data, partials, self.tickets, rows, height, cols];
-        // SAFETY: a block per segment, group and set of rows, with a place for each; a ticket for
+        // SAFETY: a block per segment, group and sets of rows, with a place for each; a ticket for
         // each group and set. Launches follow each other, so each finds its tickets at zero.
         unsafe { self.launch(kernel, w.format.number(), shape, &args) };
     }
