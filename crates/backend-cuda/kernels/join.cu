@@ -1,13 +1,14 @@
 // join: y = scale * (residual + norm(branch)), and up to three norms of y with their rounded forms.
 //
-// A block of 1024 threads per row, three numbers each: `width` columns, at most 3072, a multiple of
-// 32. The branch is `a`, or, with `b`, norm(a) + norm(b). `scale`, if there is one, has one value or,
+// A block per row: `width` columns, at most 3072, a multiple of 32. As in norm_wide_3, 1024 chains
+// have three numbers each; a thread has one chain (join, for few rows: the shortest way) or four
+// (join_many: several rows share a processor). The branch is `a`, or, with `b`, norm(a) + norm(b). `scale`, if there is one, has one value or,
 // if `scales`, one per column. Norm i is there if its weights are.
 // order: each norm as norm_wide_3, sums and products as in add_norm and scale: the same bits
 // bound: latency      twin: the body of Backend::join
 #include "quantise.cuh"
 
-constexpr int THREADS = 1024, WARPS = THREADS / 32, PER = 3;
+constexpr int CHAINS = 1024, PER = 3;
 
 __device__ __forceinline__ float warp_sum(float v) {
 #pragma unroll
@@ -15,94 +16,141 @@ __device__ __forceinline__ float warp_sum(float v) {
     return v;
 }
 
-__device__ __forceinline__ float squares(const float (&v)[PER]) {
-    float sum = 0.0f;
-#pragma unroll
-    for (int n = 0; n < PER; n++) sum = __fmaf_rn(v[n], v[n], sum);
-    return warp_sum(sum);
-}
-
 __device__ __forceinline__ float factor_of(float part, u32 width, float eps) {
     return __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(warp_sum(part), float(width)) + eps));
 }
 
-// Three numbers of a row, zeros past its end or without one.
-__device__ __forceinline__ void load(float (&v)[PER], const float *from, u32 width) {
+// What a thread has of a row: EACH chains of numbers, `step` apart.
+template <int EACH>
+struct Numbers {
+    float v[EACH][PER];
+
+    // Calls visit(number, column).
+    template <class Visit>
+    __device__ __forceinline__ void each(Visit visit) {
 #pragma unroll
-    for (int n = 0; n < PER; n++) {
-        const u32 i = threadIdx.x + THREADS * n;
-        v[n] = from && i < width ? from[i] : 0.0f;
+        for (int j = 0; j < EACH; j++) {
+#pragma unroll
+            for (int n = 0; n < PER; n++) visit(v[j][n], threadIdx.x + CHAINS / EACH * j + CHAINS * n);
+        }
+    }
+
+    // Zeros past the row's end or without one.
+    __device__ __forceinline__ void load(const float *from, u32 width) {
+        each([&](float &x, u32 i) { x = from && i < width ? from[i] : 0.0f; });
+    }
+
+    // Leaves the sums of squares of whole warps of chains.
+    __device__ __forceinline__ void put_squares(float *sums) const {
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            float sum = 0.0f;
+#pragma unroll
+            for (int n = 0; n < PER; n++) sum = __fmaf_rn(v[j][n], v[j][n], sum);
+            sum = warp_sum(sum);
+            if (threadIdx.x % 32 == 0) sums[(threadIdx.x + CHAINS / EACH * j) / 32] = sum;
+        }
+    }
+};
+
+// Calls visit(j, n) for each number that a thread has.
+template <int EACH, class Visit>
+__device__ __forceinline__ void each_place(Visit visit) {
+#pragma unroll
+    for (int j = 0; j < EACH; j++) {
+#pragma unroll
+        for (int n = 0; n < PER; n++) visit(j, n);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(1024)
-    join(const float *a, const float *a_norm, const float *b, const float *b_norm,
-         const float *residual, const float *norm, const float *scale, float *y, const float *w0,
-         float *y0, u32 *codes0, float2 *marks0, const float *w1, float *y1, u32 *codes1,
-         float2 *marks1, const float *w2, float *y2, u32 *codes2, float2 *marks2, u32 scales,
-         u32 width, float eps) {
-    __shared__ float sums[4][WARPS];
+#define JOIN                                                                                       \
+    const float *a, const float *a_norm, const float *b, const float *b_norm,                      \
+        const float *residual, const float *norm, const float *scale, float *y, const float *w0,   \
+        float *y0, u32 *codes0, float2 *marks0, const float *w1, float *y1, u32 *codes1,           \
+        float2 *marks1, const float *w2, float *y2, u32 *codes2, float2 *marks2, u32 scales,       \
+        u32 width, float eps
+
+template <int EACH>
+__device__ __forceinline__ void join_rows(JOIN) {
+    __shared__ float sums[4][CHAINS / 32];
     admit_next();
     const u64 row = blockIdx.x, at = row * width;
-    const u32 thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+    const u32 thread = threadIdx.x, lane = thread % 32;
     const u32 segments = (width + 255) / 256;
-    float factors[PER], wa[PER], wb[PER], next[3][PER], by[PER];
-    load(factors, norm, width);
-    load(wa, a_norm, width);
-    load(wb, b_norm, width);
-    load(next[0], w0, width);
-    load(next[1], w1, width);
-    load(next[2], w2, width);
-    load(by, scales ? scale : nullptr, width);
+    // A lone row's weights are under way before its inputs are there.
+    constexpr int EARLY = EACH == 1 ? 1 : 0;
+    Numbers<EACH> factors, wa, wb, next[3], by;
+    const float *weights[3] = {w0, w1, w2};
+    const auto load_weights = [&] {
+        factors.load(norm, width);
+        wa.load(a_norm, width);
+        wb.load(b_norm, width);
+        by.load(scales ? scale : nullptr, width);
+    };
+    if (EARLY) {
+        load_weights();
+#pragma unroll
+        for (int m = 0; m < 3; m++) next[m].load(weights[m], width);
+    }
     const float one = scale && !scales ? scale[0] : 1.0f;
     wait_for_inputs();
     // Everything is read before anything is written: the two could be the same to the compiler.
-    float v[PER], other[PER], more[PER];
-    load(v, a + at, width);
-    load(other, b ? b + at : nullptr, width);
-    load(more, residual + at, width);
+    Numbers<EACH> own, other, more;
+    own.load(a + at, width);
+    other.load(b ? b + at : nullptr, width);
+    more.load(residual + at, width);
+    if (!EARLY) load_weights();
     if (b) {
-        const float sum_a = squares(v), sum_b = squares(other);
-        if (lane == 0) {
-            sums[0][warp] = sum_a;
-            sums[1][warp] = sum_b;
-        }
+        own.put_squares(sums[0]);
+        other.put_squares(sums[1]);
         __syncthreads();
         const float fa = factor_of(sums[0][lane], width, eps);
         const float fb = factor_of(sums[1][lane], width, eps);
-#pragma unroll
-        for (int n = 0; n < PER; n++) v[n] = v[n] * fa * wa[n] + other[n] * fb * wb[n];
+        each_place<EACH>([&](int j, int n) {
+            own.v[j][n] = own.v[j][n] * fa * wa.v[j][n] + other.v[j][n] * fb * wb.v[j][n];
+        });
     }
-    const float sum = squares(v);
-    if (lane == 0) sums[2][warp] = sum;
+    own.put_squares(sums[2]);
     __syncthreads();
     const float factor = factor_of(sums[2][lane], width, eps);
-#pragma unroll
-    for (int n = 0; n < PER; n++) {
-        const u32 i = thread + THREADS * n;
-        v[n] = more[n] + v[n] * factor * factors[n];
-        if (scale) v[n] = v[n] * (scales ? by[n] : one);
-        if (i < width) y[at + i] = v[n];
-    }
+    each_place<EACH>([&](int j, int n) {
+        float v = more.v[j][n] + own.v[j][n] * factor * factors.v[j][n];
+        if (scale) v = v * (scales ? by.v[j][n] : one);
+        own.v[j][n] = v;
+    });
+    own.each([&](float &x, u32 i) {
+        if (i < width) y[at + i] = x;
+    });
     if (!w0) return;
-    const float sum_y = squares(v);
-    if (lane == 0) sums[3][warp] = sum_y;
+    own.put_squares(sums[3]);
     __syncthreads();
     const float last = factor_of(sums[3][lane], width, eps);
-    const float *weights[3] = {w0, w1, w2};
     float *outs[3] = {y0, y1, y2};
     u32 *codes[3] = {codes0, codes1, codes2};
     float2 *marks[3] = {marks0, marks1, marks2};
 #pragma unroll
     for (int m = 0; m < 3; m++) {
         if (!weights[m]) break;
-        float out[PER];
+        if (!EARLY) next[m].load(weights[m], width);
+        Numbers<EACH> out;
+        each_place<EACH>(
+            [&](int j, int n) { out.v[j][n] = own.v[j][n] * last * next[m].v[j][n]; });
+        out.each([&](float &x, u32 i) {
+            if (i < width) outs[m][at + i] = x;
+        });
 #pragma unroll
-        for (int n = 0; n < PER; n++) {
-            const u32 i = thread + THREADS * n;
-            out[n] = v[n] * last * next[m][n];
-            if (i < width) outs[m][at + i] = out[n];
+        for (int j = 0; j < EACH; j++) {
+            const u32 warp = (thread + CHAINS / EACH * j) / 32;
+            quantise_blocks(out.v[j], codes[m], marks[m], row, segments, warp, CHAINS / 32, lane);
         }
-        quantise_blocks(out, codes[m], marks[m], row, segments, warp, WARPS, lane);
     }
 }
+
+#define JOIN_KERNEL(NAME, EACH, BLOCKS)                                                           \
+    extern "C" __global__ void __launch_bounds__(CHAINS / EACH, BLOCKS) NAME(JOIN) {              \
+        join_rows<EACH>(a, a_norm, b, b_norm, residual, norm, scale, y, w0, y0, codes0, marks0,   \
+                        w1, y1, codes1, marks1, w2, y2, codes2, marks2, scales, width, eps);      \
+    }
+
+JOIN_KERNEL(join, 1, 1)
+JOIN_KERNEL(join_many, 4, 2)

@@ -6,10 +6,11 @@
 // row from[r] of x and matrix of[r] with lists (ROWS is 1 then). Shared memory: 256 * ROWS floats
 // per warp, then segments * ROWS * 32 floats. Products past a row's end are of zeros, which add
 // nothing.
-// matmul_floats_split_ROWS: for matrices of few outputs: a block is one warp and one segment, grid
-// (segments * groups, sets); whoever comes last of a group and set adds up, in order, what all left in
-// `partials` (segments * ROWS * 32 floats each). tickets: a zero for each group and set, zero again
-// afterwards.
+// matmul_floats_split_N: for matrices of few outputs: a block has one segment and N rows, shared out
+// among its warps (1 or 4), grid (segments * groups, blocks of rows); whichever warp comes last of a
+// group and its rows adds up, in order, what all left in `partials` (segments * 32 floats a row).
+// tickets: a zero for each group and warp's rows, zero again afterwards. Shared memory: N rows of 1024
+// bytes, then 2048 fours.
 // order: one ascending fma chain per segment, segments added ascending      bound: weight bytes
 // twin: law::dot_floats
 #include "base.cuh"
@@ -91,7 +92,7 @@ template <int ROWS>
 __device__ __forceinline__ void add_up(const float *partial, float *y, u32 group, u32 first, u32 rows,
                                        u32 height, u32 segments, u32 threads) {
 #pragma unroll 4
-    for (u32 i = threadIdx.x; i < ROWS * 32; i += threads) {
+    for (u32 i = threadIdx.x % threads; i < ROWS * 32; i += threads) {
         const u32 out = group * 32 + i % 32, r = first + i / 32;
         if (out >= height || r >= rows) continue;
         float sum = 0.0f;
@@ -144,25 +145,28 @@ __device__ __forceinline__ void copy_four(Four *to, const Four *from) {
                  : "memory");
 }
 
+// `weights` has room for a segment, `own` for the rows of one warp.
 template <int ROWS>
 __device__ __forceinline__ void split(const Four *w, const float *x, float *y, float *partials,
-                                      u32 *tickets, u32 rows, u32 height, u32 cols) {
-    __shared__ float4 own[ROWS * 64];
-    __shared__ Four weights[64 * 32];
+                                      u32 *tickets, u32 rows, u32 height, u32 cols, u32 set,
+                                      Four *weights, float4 *own) {
     admit_next();
-    const u32 lane = threadIdx.x, segments = (cols + 255) / 256, fours = (cols + 3) / 4;
-    const u32 group = blockIdx.x / segments, j = blockIdx.x % segments, first = blockIdx.y * ROWS;
-    const u32 place = blockIdx.y * (gridDim.x / segments) + group;
+    const u32 lane = threadIdx.x % 32, segments = (cols + 255) / 256, fours = (cols + 3) / 4;
+    const u32 group = blockIdx.x / segments, j = blockIdx.x % segments, first = set * ROWS;
+    const u32 place = set * (gridDim.x / segments) + group;
     const u32 start = j * 64, count = min(64u, fours - start);
     float *partial = partials + u64(place) * segments * ROWS * 32;
-    w += (u64(group) * fours + start) * 32 + lane;
+    w += (u64(group) * fours + start) * 32;
     // A lone warp runs short loops: long ones would wait for their instructions.
 #pragma unroll 4
-    for (u32 i = 0; i < count; i++) copy_four(weights + i * 32 + lane, w + i * 32);
+    for (u32 i = threadIdx.x; i < count * 32; i += blockDim.x) copy_four(weights + i, w + i);
     asm volatile("cp.async.commit_group;" ::: "memory");
     wait_for_inputs();
-    fetch_rows<ROWS>(own, x, first, rows, cols, j, lane, nullptr);
+    const bool works = first < rows;
+    if (works) fetch_rows<ROWS>(own, x, first, rows, cols, j, lane, nullptr);
     asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncthreads();
+    if (!works) return;
     float segment[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) segment[r] = 0.0f;
@@ -195,12 +199,22 @@ __device__ __forceinline__ void split(const Four *w, const float *x, float *y, f
         const Four *w, const float *x, float *y, u32 rows, u32 height, u32 cols, const u32 *from, \
         const u32 *of) {                                                                          \
         floats<ROWS>(w, x, y, rows, height, cols, from, of);                                      \
-    }                                                                                             \
-    extern "C" __global__ void __launch_bounds__(32) matmul_floats_split_##ROWS(                  \
-        const Four *w, const float *x, float *y, float *partials, u32 *tickets, u32 rows,         \
-        u32 height, u32 cols) {                                                                   \
-        split<ROWS>(w, x, y, partials, tickets, rows, height, cols);                              \
     }
 
 FLOATS_KERNEL(1)
 FLOATS_KERNEL(8)
+
+#define SPLIT_KERNEL(NAME, ROWS, WARPS)                                                           \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS) NAME(                                \
+        const Four *w, const float *x, float *y, float *partials, u32 *tickets, u32 rows,         \
+        u32 height, u32 cols) {                                                                   \
+        extern __shared__ float4 shared[];                                                        \
+        const u32 warp = threadIdx.x / 32;                                                        \
+        split<ROWS>(w, x, y, partials, tickets, rows, height, cols, blockIdx.y * WARPS + warp,    \
+                    reinterpret_cast<Four *>(shared + WARPS * ROWS * 64),                         \
+                    shared + warp * ROWS * 64);                                                   \
+    }
+
+SPLIT_KERNEL(matmul_floats_split_1, 1, 1)
+SPLIT_KERNEL(matmul_floats_split_8, 2, 4)
+SPLIT_KERNEL(matmul_floats_split_32, 8, 4)

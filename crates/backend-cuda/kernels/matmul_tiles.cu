@@ -1,19 +1,19 @@
-// matmul_tiles: y[r, n] = sum over k of x[r, k] * w[n, k] for a list of tiles of up to 8 rows, each
+// matmul_tiles_N: y[r, n] = sum over k of x[r, k] * w[n, k] for a list of tiles of up to N rows, each
 // with a matrix of its own, quantised w.
 //
-// Grid (blocks of outputs, tiles), 4 warps; a warp has `per` groups of 32 outputs one after the other,
+// Grid (blocks of outputs, tiles), 2 warps for 4 rows, 4 for 8; a warp has `per` groups of 32 outputs one after the other,
 // whose records are one run of memory that flows through STAGES places of shared memory. The tile's
 // activations are read once. Rows, `from` and `tiles` as in matmul_few. Shared memory: per warp STAGES
-// records and ENDS_BYTES; then segments * segment_bytes(8).
+// records and ENDS_BYTES; then segments * segment_bytes(N).
 // One or two rows take fewer instructions as dot products than on tensor cores, with the same bits.
 // order: the law; segments are added ascending      bound: weight bytes      twin: matmul_plain
 #include "lanes.cuh"
 #include "tensor.cuh"
 
-constexpr u32 WARPS = 4, STAGES = 2;
+constexpr u32 STAGES = 2;
 
-// Up to ROWS rows, by integer dot products: a lane is an output.
-template <int ROWS>
+// Up to ROWS of SIZE rows, by integer dot products: a lane is an output.
+template <int ROWS, int SIZE>
 struct ByLanes {
     float total[ROWS];
 
@@ -29,7 +29,7 @@ struct ByLanes {
         load_half(halves[1], 1, lane, load16);
         float segment[ROWS];
         multiply_lane<ROWS, 256, MARK_STRIDE>(segment, halves, load_ends(record, lane, load16), rows,
-                                              rows + 8 * 256, 1);
+                                              rows + SIZE * 256, 1);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) total[r] = total[r] + segment[r];
     }
@@ -41,7 +41,8 @@ struct ByLanes {
     }
 };
 
-// Up to 8 rows, on tensor cores.
+// Up to SIZE rows, at most 8, on tensor cores.
+template <int SIZE>
 struct ByTensor {
     float total[2][1][4];
 
@@ -55,7 +56,7 @@ struct ByTensor {
         write_ends(ends, lane_factors(record, lane), lane);
         __syncwarp();
         float segment[2][1][4];
-        multiply<1, 1>(segment, ends, rows, g, t, [&](int H) {
+        multiply<1, 1, SIZE>(segment, ends, rows, g, t, [&](int H) {
             Fragment f;
             load_fragment(f, record, H, g, t, [&](int at) {
                 return *reinterpret_cast<const uint4 *>(record + at);
@@ -79,7 +80,7 @@ struct ByTensor {
 };
 
 // A warp's records as they flow by: `count` of them, `segments` to a group of outputs.
-template <class Way, class Fetch>
+template <class Way, int SIZE, class Fetch>
 __device__ __forceinline__ void stream(const Tile &tile, const u8 *ring, const u8 *rows, float *ends,
                                        u32 group, u32 count, u32 segments, float *y, u32 height,
                                        int lane, Fetch fetch) {
@@ -91,7 +92,7 @@ __device__ __forceinline__ void stream(const Tile &tile, const u8 *ring, const u
         fetch(n + STAGES - 1);
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
         __syncwarp();
-        way.add(ring + n % STAGES * RECORD_BYTES, rows + j * segment_bytes(8), ends, lane);
+        way.add(ring + n % STAGES * RECORD_BYTES, rows + j * segment_bytes(SIZE), ends, lane);
         __syncwarp();
         if (++j < segments) continue;
         j = 0;
@@ -105,9 +106,10 @@ __device__ __forceinline__ void stream(const Tile &tile, const u8 *ring, const u
     }
 }
 
-extern "C" __global__ void __launch_bounds__(128, 3)
-    matmul_tiles(const u8 *w, const uint4 *codes, const float2 *marks, float *y, u32 height,
-                 u32 segments, const u32 *from, const Tile *tiles, u32 per) {
+template <int SIZE, u32 WARPS>
+__device__ __forceinline__ void multiply_tiles(const u8 *w, const uint4 *codes, const float2 *marks,
+                                               float *y, u32 height, u32 segments, const u32 *from,
+                                               const Tile *tiles, u32 per) {
     extern __shared__ uint4 shared[];
     begin();
     const Tile tile = tiles[blockIdx.y];
@@ -130,23 +132,35 @@ extern "C" __global__ void __launch_bounds__(128, 3)
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
-    // Rows past the tile's end repeat its last one; their results are not written.
-    const auto row_of = [&](u32 n) {
-        const u32 r = tile.first + min(n, tile.count - 1);
-        return from ? from[r] : r;
-    };
+    // Weights first: rows have to be looked up.
+    for (u32 n = 0; n + 1 < STAGES; n++) fetch(n);
+    // What lies in the places of rows past the tile's end does not reach the others.
+    const auto row_of = [&](u32 n) { return from ? from[tile.first + n] : tile.first + n; };
     for (u32 j = warp; j < segments; j += WARPS) {
-        fetch_rows<8>(rows + j * segment_bytes(8), codes, marks, segments, j, lane, 32, row_of);
+        fetch_rows<SIZE>(rows + j * segment_bytes(SIZE), codes, marks, segments, j, lane, 32, row_of,
+                         tile.count);
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
-    for (u32 n = 0; n + 1 < STAGES; n++) fetch(n);
-    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
     __syncthreads();
     if (tile.count == 1) {
-        stream<ByLanes<1>>(tile, ring, rows, ends, group, count, segments, y, height, lane, fetch);
+        stream<ByLanes<1, SIZE>, SIZE>(tile, ring, rows, ends, group, count, segments, y, height, lane,
+                                       fetch);
     } else if (tile.count == 2) {
-        stream<ByLanes<2>>(tile, ring, rows, ends, group, count, segments, y, height, lane, fetch);
+        stream<ByLanes<2, SIZE>, SIZE>(tile, ring, rows, ends, group, count, segments, y, height, lane,
+                                       fetch);
     } else {
-        stream<ByTensor>(tile, ring, rows, ends, group, count, segments, y, height, lane, fetch);
+        stream<ByTensor<SIZE>, SIZE>(tile, ring, rows, ends, group, count, segments, y, height, lane,
+                                     fetch);
     }
 }
+
+#define TILES_KERNEL(SIZE, WARPS, BLOCKS)                                                         \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) matmul_tiles_##SIZE(         \
+        const u8 *w, const uint4 *codes, const float2 *marks, float *y, u32 height, u32 segments, \
+        const u32 *from, const Tile *tiles, u32 per) {                                            \
+        multiply_tiles<SIZE, WARPS>(w, codes, marks, y, height, segments, from, tiles, per);      \
+    }
+
+TILES_KERNEL(4, 2, 6)
+TILES_KERNEL(8, 4, 3)

@@ -55,3 +55,22 @@ __device__ __forceinline__ void quantise_blocks(const float (&v)[COUNT], u32 *co
         if (block < segments * 8) put_block(v[n], f, codes, marks, row, segments, block, lane);
     }
 }
+
+// Rounds four blocks of a warp; eight lanes have a block each, and this one the four numbers from
+// 4 * `part` on.
+__device__ __forceinline__ void quantise_fours(const float4 &v, u32 *codes, float2 *marks, u64 row,
+                                               u32 segments, u32 block, u32 part) {
+    const auto magnitude = [](float x) { return __float_as_uint(x) & 0x7fffffffu; };
+    u32 most = max(max(magnitude(v.x), magnitude(v.y)), max(magnitude(v.z), magnitude(v.w)));
+#pragma unroll
+    for (int d = 4; d > 0; d /= 2) most = max(most, __shfl_xor_sync(~0u, most, d));
+    const float2 factors = scale_and_inverse(most);
+    const auto code = [&](float x) { return factors.y > 0.0f ? __float2int_rn(x * factors.y) : 0; };
+    const int c[4] = {code(v.x), code(v.y), code(v.z), code(v.w)};
+    int sum = (c[0] + c[1]) + (c[2] + c[3]);
+#pragma unroll
+    for (int d = 4; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+    codes[(row * segments * 8 + block) * 8 + part] =
+        u32(c[0] & 255) | (u32(c[1] & 255) << 8) | (u32(c[2] & 255) << 16) | (u32(c[3]) << 24);
+    if (part == 0) marks[row * segments * 8 + block] = make_float2(factors.x, float(sum));
+}

@@ -239,29 +239,28 @@ __device__ __forceinline__ uint4 load_matrices(const u8 *named) {
 
 // Copies segment j of SIZE rows of activations to shared memory, by `threads` threads: 16 pieces of 16
 // bytes a row, piece p of row n in place p ^ (n % 8), so that the same piece of eight rows lies in
-// different banks.
+// different banks. Only the first `used` rows are copied.
 template <int SIZE, class RowOf>
 __device__ __forceinline__ void fetch_rows(u8 *to, const uint4 *codes, const float2 *marks,
                                            u32 segments, u32 j, u32 thread, u32 threads,
-                                           RowOf row_of) {
-    for (u32 i = thread; i < SIZE * 16; i += threads) {
+                                           RowOf row_of, u32 used = SIZE) {
+    for (u32 i = thread; i < used * 16; i += threads) {
         const u32 n = i / 16, p = i % 16;
         copy_16(to + n * 256 + (p ^ (n & 7)) * 16,
                 codes + (u64(row_of(n)) * segments + j) * 16 + p);
     }
-    for (u32 i = thread; i < SIZE * 4; i += threads) {
+    for (u32 i = thread; i < used * 4; i += threads) {
         const u32 n = i / 4, p = i % 4;
         copy_16(to + SIZE * 256 + n * MARK_STRIDE + p * 16,
                 marks + (u64(row_of(n)) * segments + j) * 8 + p * 2);
     }
 }
 
-// One segment for the first 8 * USED of SIZE rows in shared memory; the results of others are left
-// as they are. `fragment(H)` is half a record.
-template <int USED, int NT, class FragmentOf>
+// One segment for the first 8 * USED of 8 * NT rows; the results of others are left as they are.
+// Shared memory holds SIZE rows; rows past them repeat them. `fragment(H)` is half a record.
+template <int USED, int NT, int SIZE = NT * 8, class FragmentOf>
 __device__ __forceinline__ void multiply(float (&segment)[2][NT][4], const float *ends,
                                          const u8 *rows, int g, int t, FragmentOf fragment) {
-    constexpr int SIZE = NT * 8;
     const Magic start = magic();
 #pragma unroll
     for (int H = 0; H < 2; H++) {
@@ -282,10 +281,11 @@ __device__ __forceinline__ void multiply(float (&segment)[2][NT][4], const float
 #pragma unroll
             for (int nt = 0; nt < USED; nt++) {
                 // Low and high half of block 2h, then of block 2h+1.
-                const int lane = 4 * g + t, row = lane % 8;
+                const int lane = 4 * g + t, row = lane % 8 % SIZE;
                 const uint4 v =
                     load_matrices(rows + (nt * 8 + row) * 256 + ((4 * h + lane / 8) ^ row) * 16);
-                const u8 *at = rows + SIZE * 256 + (nt * 8 + 2 * t) * MARK_STRIDE + h * 16;
+                const int first = (nt * 8 + 2 * t) % SIZE;
+                const u8 *at = rows + SIZE * 256 + first * MARK_STRIDE + h * 16;
                 const Marks x = {*reinterpret_cast<const float4 *>(at),
                                  *reinterpret_cast<const float4 *>(at + MARK_STRIDE)};
                 end_pair<NT>(segment, nt, h, words, end, v, x, start);

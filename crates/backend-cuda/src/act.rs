@@ -33,6 +33,11 @@ impl Act {
         Self { rows, cols, data, codes: OnceCell::new() }
     }
 
+    /// The rounded form without the values, for products with quantised matrices and nothing else.
+    pub(crate) fn codes_alone(rows: usize, cols: usize, none: Buffer, codes: Codes) -> Self {
+        Self { rows, cols, data: none, codes: OnceCell::from(codes) }
+    }
+
     /// The same, with the rounded form if it was made along with the values.
     pub(crate) fn rounded(self, codes: Option<Codes>) -> Self {
         Self { codes: codes.map_or_else(OnceCell::new, OnceCell::from), ..self }

@@ -44,7 +44,7 @@ pub struct Cuda {
     pub(crate) tickets: Buffer,
     /// What codes of rotated caches stand for, once they are needed.
     pub(crate) levels: OnceLock<Buffer>,
-    /// Bit `i` says that some attention took up to `2^i` rows at once.
+    /// Bit `i` says that some attention was cut by the cut of that number; see kv.rs.
     items: AtomicU32,
 }
 
@@ -133,6 +133,11 @@ impl Cuda {
         self.device.memory().unwrap_or_default()
     }
 
+    /// How often memory was taken from the driver so far. Steady work takes none.
+    pub fn allocations(&self) -> usize {
+        self.device.allocations()
+    }
+
     /// Starts to measure every kernel. Measuring slows steps of small kernels down.
     pub fn start_profile(&self) {
         *lock(&self.profile) = Some(Profile::default());
@@ -145,14 +150,14 @@ impl Cuda {
         profile.map_or_else(Vec::new, |profile| profile.timings(&self.device))
     }
 
-    /// Whether attention that takes up to `2^exponent` rows at once has been asked for.
-    pub(crate) fn wants_items(&self, exponent: usize) -> bool {
-        self.items.load(Ordering::Relaxed) >> exponent & 1 == 1
+    /// Whether attention that is cut so has been asked for.
+    pub(crate) fn wants_items(&self, cut: usize) -> bool {
+        self.items.load(Ordering::Relaxed) >> cut & 1 == 1
     }
 
     /// Remembers that it has.
-    pub(crate) fn want_items(&self, exponent: usize) {
-        self.items.fetch_or(1 << exponent, Ordering::Relaxed);
+    pub(crate) fn want_items(&self, cut: usize) {
+        self.items.fetch_or(1 << cut, Ordering::Relaxed);
     }
 
     /// Compiles and loads a kernel ahead of its first launch.
@@ -268,26 +273,56 @@ impl Cuda {
         unsafe { self.launch(Kernel::Select, ANY, Shape::each(n), &args) };
     }
 
-    /// `gelu(gate) · up` over rows of `cols`, `stride` apart, `up` starting `offset` floats in.
-    pub(crate) fn gelu_rows(
-        &self,
-        gate: &Act,
-        up: &Act,
-        (cols, stride, offset): (usize, usize, usize),
-    ) -> Act {
+    /// `gelu(gate) · up`.
+    pub(crate) fn gelu_rows(&self, gate: &Act, up: &Act, place: Gate) -> Act {
+        let Gate { cols, stride, .. } = place;
         let out = self.blank(gate.rows(), cols);
-        let codes = cols.is_multiple_of(32).then(|| self.blank_codes(out.rows(), cols));
-        let padded = if codes.is_some() { cols.next_multiple_of(SEGMENT) } else { cols };
-        let up = Arg::Address(up.data.address() + 4 * offset as u64);
-        let shape = Shape::each(out.rows() * padded);
-        let (list, marks) = Codes::buffers(codes.as_ref());
-        let [rows, cols, padded, stride] = [out.rows(), cols, padded, stride].map(|n| n as u32);
-        let args = args![gate.data, up, out.data, list, marks, rows, cols, padded, stride];
-        // SAFETY: both inputs have the output's rows, `stride` apart, with `cols` columns each;
-        // codes have a place for every block of whole segments.
-        unsafe { self.launch(Kernel::GeluMul, ANY, shape, &args) };
-        out.rounded(codes)
+        if cols.is_multiple_of(32) && stride.is_multiple_of(4) {
+            let codes = self.gelu_rounded(gate, up, Some(&out.data), place);
+            return out.rounded(Some(codes));
+        }
+        let up = Arg::Address(up.data.address() + 4 * place.up as u64);
+        let [rows, cols, stride] = [out.rows(), cols, stride].map(|n| n as u32);
+        let args = args![gate.data, up, out.data, rows, cols, stride];
+        // SAFETY: both inputs have the output's rows, `stride` apart, with `cols` columns each.
+        unsafe { self.launch(Kernel::GeluMul, ANY, Shape::each(out.len()), &args) };
+        out
     }
+
+    /// `gelu(gate) · up` of rows that hold both, for quantised matrices alone: where it can, it
+    /// leaves the values out.
+    pub(crate) fn gelu_codes(&self, both: &Act, place: Gate) -> Act {
+        if !place.cols.is_multiple_of(32) || !place.stride.is_multiple_of(4) {
+            return self.gelu_rows(both, both, place);
+        }
+        let codes = self.gelu_rounded(both, both, None, place);
+        Act::codes_alone(both.rows(), place.cols, self.pool.get(0), codes)
+    }
+
+    /// The rounded form of `gelu(gate) · up`, and the values if there is room for them.
+    fn gelu_rounded(&self, gate: &Act, up: &Act, values: Option<&Buffer>, place: Gate) -> Codes {
+        let codes = self.blank_codes(gate.rows(), place.cols);
+        let up = Arg::Address(up.data.address() + 4 * place.up as u64);
+        let padded = place.cols.next_multiple_of(SEGMENT);
+        let shape = Shape::each(gate.rows() * padded / 4);
+        let [rows, cols, padded, stride] =
+            [gate.rows(), place.cols, padded, place.stride].map(|n| n as u32);
+        let args =
+            args![gate.data, up, values, codes.codes, codes.marks, rows, cols, padded, stride];
+        // SAFETY: both inputs have as many rows, `stride` apart, with `cols` columns each; codes
+        // have a place for every block of whole segments.
+        unsafe { self.launch(Kernel::GeluMulRounded, ANY, shape, &args) };
+        codes
+    }
+}
+
+/// Where rows have what is gated: `cols` columns of rows `stride` apart, those to multiply with
+/// from column `up` on.
+#[derive(Clone, Copy)]
+pub(crate) struct Gate {
+    pub(crate) cols: usize,
+    pub(crate) stride: usize,
+    pub(crate) up: usize,
 }
 
 /// A word of a list.
@@ -434,7 +469,7 @@ impl Backend for Cuda {
 
     fn gelu_mul(&self, gate: &Act, up: &Act) -> Act {
         assert_eq!((gate.rows(), gate.cols()), (up.rows(), up.cols()), "shapes of gate and up");
-        self.gelu_rows(gate, up, (gate.cols(), gate.cols(), 0))
+        self.gelu_rows(gate, up, Gate { cols: gate.cols(), stride: gate.cols(), up: 0 })
     }
 
     fn clamp(&self, x: &Act, least: f32, most: f32) -> Act {
@@ -609,10 +644,15 @@ impl Backend for Cuda {
         }
         let per_column = u32::from(scale.is_some_and(|s| s.len > 1));
         args.extend(args![per_column, width as u32, eps]);
-        let shape = Shape { grid: (rows as u32, 1), block: 1024, shared: 0 };
+        let (kernel, block) = if rows < self.device.processors as usize {
+            (Kernel::Join, 1024)
+        } else {
+            (Kernel::JoinMany, 256)
+        };
+        let shape = Shape { grid: (rows as u32, 1), block, shared: 0 };
         // SAFETY: a block per row; everything has the residual's shape, weights its width; codes
         // have a place for every block of whole segments.
-        unsafe { self.launch(Kernel::Join, ANY, shape, &args) };
+        unsafe { self.launch(kernel, ANY, shape, &args) };
         (y, normed.into_iter().map(|(x, codes)| x.rounded(Some(codes))).collect())
     }
 }

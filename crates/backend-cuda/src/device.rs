@@ -7,6 +7,7 @@
 //! Launches wait in a queue (see [`Queue`]) until it is full or something else is asked for.
 
 use std::ffi::{CString, c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::{result, sys};
@@ -31,6 +32,7 @@ pub(crate) struct Device {
     /// Multiprocessors.
     pub(crate) processors: u32,
     fault: Mutex<Option<String>>,
+    allocations: AtomicUsize,
     queue: Mutex<Queue>,
     /// Results come back through it.
     results: Mutex<Staging>,
@@ -176,6 +178,7 @@ impl Device {
             shared_bytes,
             processors,
             fault: Mutex::new(None),
+            allocations: AtomicUsize::new(0),
             queue: Mutex::default(),
             results: Mutex::new(Staging::NONE),
             lists: Mutex::new(Staging::NONE),
@@ -208,11 +211,17 @@ impl Device {
 
     /// Device memory, or `None` if there is none left.
     pub(crate) fn allocate(&self, bytes: usize) -> Option<u64> {
+        self.allocations.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the context lives as long as `self`; the memory is not read before it is written.
         unsafe {
             result::ctx::set_current(self.context).ok()?;
             result::malloc_sync(bytes).ok()
         }
+    }
+
+    /// How often memory was asked for.
+    pub(crate) fn allocations(&self) -> usize {
+        self.allocations.load(Ordering::Relaxed)
     }
 
     /// Gives memory back once everything issued has run.

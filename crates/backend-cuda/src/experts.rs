@@ -1,7 +1,7 @@
 //! The routed feed-forward: each row's experts, and the products with them.
 
 use crate::act::Act;
-use crate::cuda::{Cuda, Vector, args};
+use crate::cuda::{Cuda, Gate, Vector, args};
 use crate::device::Shape;
 use crate::kernels::{ANY, Kernel};
 use crate::matmul::{Method, Work};
@@ -61,7 +61,12 @@ impl Routes {
             groups.as_ref().map_or_else(|| pairwise(self.k as u32), |g| g.work(Some(&g.from)));
         cuda.multiply(x, gate_up, &both, first);
 
-        let mid = cuda.gelu_rows(&both, &both, (down.cols, gate_up.rows, down.cols));
+        let place = Gate { cols: down.cols, stride: gate_up.rows, up: down.cols };
+        let mid = if down.format.is_float() {
+            cuda.gelu_rows(&both, &both, place)
+        } else {
+            cuda.gelu_codes(&both, place)
+        };
         let terms = cuda.blank(pairs, down.rows);
         let second = groups.as_ref().map_or_else(|| pairwise(1), |g| g.work(None));
         cuda.multiply(&mid, down, &terms, second);
@@ -73,7 +78,8 @@ impl Routes {
     fn group(&self, cuda: &Cuda, count: usize) -> Groups {
         let pairs = self.rows * self.k;
         let method = match pairs.div_ceil(count) {
-            0..=8 => Method::Few(8),
+            0..=2 => Method::Few(4),
+            3..=8 => Method::Few(8),
             9..=16 => Method::Few(16),
             17..=40 => Method::Many(32),
             _ => Method::Many(64),

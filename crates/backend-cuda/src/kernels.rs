@@ -34,29 +34,32 @@ kernels! {
     "attend_merge.cu": AttendMerge = "attend_merge";
     "attend_plain.cu": AttendPlain = "attend_plain";
     "attend_tensor.cu":
-        AttendTensor1 = "attend_tensor_1", AttendTensor2 = "attend_tensor_2";
+        AttendTensor1 = "attend_tensor_1", AttendTensor2 = "attend_tensor_2",
+        AttendTensorWide2 = "attend_tensor_wide_2";
     "clamp.cu": Clamp = "clamp";
     "combine.cu": Combine = "combine";
     "embed.cu": Embed = "embed";
     "embed_floats.cu": EmbedFloats = "embed_floats";
-    "gelu_mul.cu": GeluMul = "gelu_mul";
+    "gelu_mul.cu": GeluMul = "gelu_mul", GeluMulRounded = "gelu_mul_rounded";
     "group.cu": Group = "group";
-    "join.cu": Join = "join";
+    "join.cu": Join = "join", JoinMany = "join_many";
     "kv_code.cu": KvCode = "kv_code";
     "kv_copy.cu": KvCopy = "kv_copy";
+    "kv_move.cu": KvMove = "kv_move", KvFork = "kv_fork";
     "kv_write.cu": KvWrite = "kv_write";
     "matmul_few.cu":
         Few1 = "matmul_few_1", Few2 = "matmul_few_2", Few4 = "matmul_few_4";
     "matmul_floats.cu":
         Floats1 = "matmul_floats_1", FloatsSplit1 = "matmul_floats_split_1",
-        Floats8 = "matmul_floats_8", FloatsSplit8 = "matmul_floats_split_8";
+        Floats8 = "matmul_floats_8", FloatsSplit8 = "matmul_floats_split_8",
+        FloatsSplit32 = "matmul_floats_split_32";
     "matmul_many.cu":
         Many4 = "matmul_many_4", Many6 = "matmul_many_6", Many8 = "matmul_many_8";
     "matmul_plain.cu": Plain = "matmul_plain";
     "matmul_rows.cu":
         Rows1 = "matmul_rows_1", Rows2 = "matmul_rows_2", Rows3 = "matmul_rows_3",
         Rows4 = "matmul_rows_4";
-    "matmul_tiles.cu": Tiles = "matmul_tiles";
+    "matmul_tiles.cu": Tiles4 = "matmul_tiles_4", Tiles8 = "matmul_tiles_8";
     "norm.cu":
         NormNarrow = "norm_narrow", NormWide3 = "norm_wide_3",
         NormWide12 = "norm_wide_12";

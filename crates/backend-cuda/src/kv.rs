@@ -4,8 +4,8 @@ use std::cell::OnceCell;
 use std::ops::Range;
 
 use lapidary_core::{
-    Code, KvKernels, KvLayerSpec, LayerPlan, ROTATED_BLOCK, Regime, SlotId, Unsupported, View,
-    levels,
+    Code, KvKernels, KvLayerSpec, LayerPlan, ROTATED_BLOCK, Regime, SlotId, Transport, Unsupported,
+    View, levels,
 };
 
 use crate::act::Act;
@@ -26,18 +26,18 @@ const PLAIN_THREADS: u32 = 128;
 
 /// One layer's keys and values for all slots.
 pub struct Store {
-    spec: KvLayerSpec,
-    cells: usize,
-    keys: Side,
-    values: Side,
+    pub(crate) spec: KvLayerSpec,
+    pub(crate) cells: usize,
+    pub(crate) keys: Side,
+    pub(crate) values: Side,
 }
 
 /// Keys or values: for each slot, head and cell, a head's worth of numbers.
-struct Side {
+pub(crate) struct Side {
     form: Form,
     /// Bytes of a cell.
-    size: usize,
-    data: Buffer,
+    pub(crate) size: usize,
+    pub(crate) data: Buffer,
 }
 
 /// How the numbers of a side are stored; the values are those of CODE in kernels/rotated.cuh.
@@ -125,13 +125,32 @@ pub struct Plan {
     /// The longest run of neighbouring rows of one chain.
     longest: usize,
     lists: Lists,
-    /// Work for blocks that attend up to `2^i` rows at once: with the other lists for those that
-    /// earlier plans needed, else made when first needed. A list of its own that goes out between
-    /// launches would cut them in two.
-    items: [OnceCell<Items>; EXPONENTS],
+    /// Work for blocks, by [`Cut::number`]: with the other lists for those cuts that earlier plans
+    /// needed, else made when first needed. A list of its own that goes out between launches would
+    /// cut them in two.
+    items: [OnceCell<Items>; CUTS],
 }
 
-/// `{first row, rows, stretch, 0}` for each block.
+/// How a plan's rows are cut into work for blocks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Cut {
+    /// A block takes up to `2^exponent` rows.
+    exponent: usize,
+    /// It takes them through all stretches that they see, not through one.
+    whole: bool,
+}
+
+impl Cut {
+    fn number(self) -> usize {
+        self.exponent + if self.whole { EXPONENTS } else { 0 }
+    }
+
+    fn of(number: usize) -> Self {
+        Self { exponent: number % EXPONENTS, whole: number >= EXPONENTS }
+    }
+}
+
+/// `{first row, rows, first stretch, stretches}` for each block.
 struct Items {
     place: Place,
     pieces: Vec<Piece>,
@@ -156,6 +175,8 @@ enum Place {
 
 /// Blocks take up to 32 rows at once.
 const EXPONENTS: usize = 6;
+/// Numbers of cuts.
+const CUTS: usize = 2 * EXPONENTS;
 
 /// What the kernels read of a plan, in one buffer.
 struct Lists {
@@ -213,12 +234,12 @@ impl Plan {
         words.extend(counts);
         let lineages_at = 4 * words.len() as u64;
         words.extend(lineages);
-        let items: [OnceCell<Items>; EXPONENTS] = Default::default();
-        for (exponent, cell) in items.iter().enumerate().filter(|(e, _)| cuda.wants_items(*e)) {
+        let items: [OnceCell<Items>; CUTS] = Default::default();
+        for (cut, cell) in items.iter().enumerate().filter(|(cut, _)| cuda.wants_items(*cut)) {
             // Items are read sixteen bytes at a time.
             words.resize(words.len().next_multiple_of(4), 0);
             let place = Place::Lists(4 * words.len() as u64);
-            let (list, pieces) = items_of(&plan.views, exponent);
+            let (list, pieces) = items_of(&plan.views, Cut::of(cut));
             words.extend(list);
             cell.get_or_init(|| Items { place, pieces });
         }
@@ -228,10 +249,15 @@ impl Plan {
         Self { views: plan.views, longest, lists, items }
     }
 
-    /// Where the items for blocks of up to `2^exponent` rows are, and their pieces.
-    fn items(&self, cuda: &Cuda, exponent: usize) -> (u64, &[Piece]) {
-        let items = self.items[exponent].get_or_init(|| {
-            let (list, pieces) = items_of(&self.views, exponent);
+    /// How many groups of up to `2^exponent` rows there are.
+    fn groups(&self, exponent: usize) -> usize {
+        self.views.chunk_by(chain).map(|run| run.len().div_ceil(1 << exponent)).sum()
+    }
+
+    /// Where the items of a cut are, and their pieces.
+    fn items(&self, cuda: &Cuda, cut: Cut) -> (u64, &[Piece]) {
+        let items = self.items[cut.number()].get_or_init(|| {
+            let (list, pieces) = items_of(&self.views, cut);
             Items { place: Place::Own(cuda.list(&list)), pieces }
         });
         let place = match &items.place {
@@ -242,31 +268,56 @@ impl Plan {
     }
 }
 
-fn items_of(views: &[View], exponent: usize) -> (Vec<u32>, Vec<Piece>) {
-    let (mut words, mut first, mut partials) = (Vec::new(), 0, 0);
-    let mut pieces: Vec<Piece> = Vec::new();
+/// The stretches that any of some rows sees.
+fn stretches_of(rows: &[View]) -> Range<u32> {
+    let ranges = || rows.iter().map(stretches);
+    let start = ranges().map(|(start, _)| start).min().unwrap_or(0);
+    let end = ranges().map(|(start, count)| start + count).max().unwrap_or(0);
+    start..end
+}
+
+fn items_of(views: &[View], cut: Cut) -> (Vec<u32>, Vec<Piece>) {
+    let (mut groups, mut first) = (Vec::new(), 0);
     for run in views.chunk_by(chain) {
-        for rows in run.chunks(1 << exponent) {
-            let ranges = rows.iter().map(stretches);
-            let start = ranges.clone().map(|(start, _)| start).min().unwrap_or(0);
-            let end = ranges.clone().map(|(start, count)| start + count).max().unwrap_or(0);
-            if pieces.last().is_none_or(|piece| piece.partials.len() >= PIECE) {
-                let item = words.len() / 4;
-                pieces.push(Piece {
-                    items: item..item,
-                    rows: first..first,
-                    partials: partials..partials,
-                });
-            }
-            words.extend(
-                (start..end).flat_map(|stretch| [first as u32, rows.len() as u32, stretch, 0]),
-            );
+        for rows in run.chunks(1 << cut.exponent) {
+            groups.push((first, rows));
             first += rows.len();
-            partials += ranges.map(|(_, count)| count as usize).sum::<usize>();
-            let piece = pieces.last_mut().expect("there is a piece for every row");
-            (piece.items.end, piece.rows.end, piece.partials.end) =
-                (words.len() / 4, first, partials);
         }
+    }
+    if cut.whole { whole_items(&groups) } else { apart(&groups) }
+}
+
+/// An item for each group of rows, which leaves a result a row. The longest tend to come last, and
+/// are begun with.
+fn whole_items(groups: &[(usize, &[View])]) -> (Vec<u32>, Vec<Piece>) {
+    let item = |(first, rows): &(usize, &[View])| {
+        let seen = stretches_of(rows);
+        [*first as u32, rows.len() as u32, seen.start, seen.len() as u32]
+    };
+    let rows = groups.iter().map(|(_, rows)| rows.len()).sum();
+    let piece = Piece { items: 0..groups.len(), rows: 0..rows, partials: 0..rows };
+    (groups.iter().rev().flat_map(item).collect(), vec![piece])
+}
+
+/// An item for each group of rows and stretch.
+fn apart(groups: &[(usize, &[View])]) -> (Vec<u32>, Vec<Piece>) {
+    let (mut words, mut partials) = (Vec::new(), 0);
+    let mut pieces: Vec<Piece> = Vec::new();
+    for &(first, rows) in groups {
+        if pieces.last().is_none_or(|piece| piece.partials.len() >= PIECE) {
+            let item = words.len() / 4;
+            pieces.push(Piece {
+                items: item..item,
+                rows: first..first,
+                partials: partials..partials,
+            });
+        }
+        let item = |stretch| [first as u32, rows.len() as u32, stretch, 1];
+        words.extend(stretches_of(rows).flat_map(item));
+        partials += rows.iter().map(|view| stretches(view).1 as usize).sum::<usize>();
+        let piece = pieces.last_mut().expect("there is a piece for every row");
+        (piece.items.end, piece.rows.end, piece.partials.end) =
+            (words.len() / 4, first + rows.len(), partials);
     }
     (words, pieces)
 }
@@ -377,6 +428,10 @@ impl KvKernels for Cuda {
             unsafe { self.launch(Kernel::KvCopy, ANY, shape, &args) };
         }
     }
+
+    fn transport(&self) -> Option<&dyn Transport<Store>> {
+        Some(self)
+    }
 }
 
 /// Which way a rotation goes.
@@ -392,6 +447,7 @@ fn kernels_of(store: &Store) -> Vec<(Kernel, u32)> {
     let attend = if store.is_floats() { Kernel::Attend } else { Kernel::AttendTensor1 };
     let mut kernels = vec![
         (Kernel::KvCopy, ANY),
+        (Kernel::KvMove, ANY),
         (Kernel::AttendMerge, ANY),
         (Kernel::AttendPlain, pair),
         (attend, pair),
@@ -469,8 +525,10 @@ struct Pieces {
     kernel: Kernel,
     /// Query heads that a block takes at once.
     per: usize,
-    /// It takes up to `2^exponent` rows.
-    exponent: usize,
+    /// What else it takes.
+    cut: Cut,
+    /// Threads of a block.
+    threads: u32,
     /// Bytes of shared memory.
     shared: usize,
 }
@@ -481,26 +539,34 @@ impl Pieces {
         let per = group.min(PAIRS);
         let exponent = (PAIRS / per).ilog2() as usize;
         let shared = 4 * (PAIRS * width + (PAIRS + 1) * STRETCH as usize + 2048);
-        Self { kernel: Kernel::Attend, per, exponent, shared }
+        let cut = Cut { exponent, whole: false };
+        Self { kernel: Kernel::Attend, per, cut, threads: 256, shared }
     }
 
-    /// With tensor cores: two tiles a block for runs of rows that fill them.
+    /// With tensor cores: several tiles a block, and whole rows, for runs of rows that fill them.
     fn tensor(cuda: &Cuda, store: &Store, plan: &Plan, group: usize) -> Self {
         /// What the kernel itself uses of shared memory, at most.
-        const OWN: usize = 8192;
-        let width = store.spec.width;
+        const OWN: usize = 12_288;
+        let KvLayerSpec { heads, width, .. } = store.spec;
         let sets = if store.values.form.is_rotated() { width.div_ceil(ROTATED_BLOCK) } else { 1 };
-        let shared = |tiles: usize| {
-            let scores = TILE * STRETCH as usize * 4;
-            tiles * (64 * width + scores * (1 + sets)) + 4 * STRETCH as usize
-        };
         let most = cuda.device.shared_bytes as usize - OWN;
-        let wanted = plan.longest * group > TILE && shared(2) <= most;
-        let (tiles, kernel) =
-            if wanted { (2, Kernel::AttendTensor2) } else { (1, Kernel::AttendTensor1) };
-        let per = group.min(TILE * tiles);
-        let exponent = (TILE * tiles / per).ilog2() as usize;
-        Self { kernel, per, exponent: exponent.min(EXPONENTS - 1), shared: shared(tiles) }
+        let processors = cuda.device.processors as usize;
+        let pieces = |tiles: usize, kernel| {
+            let per = group.min(TILE * tiles);
+            let exponent = ((TILE * tiles / per).ilog2() as usize).min(EXPONENTS - 1);
+            let stretch = STRETCH as usize;
+            let pair = 4 * (stretch + 4 + stretch * sets);
+            let shared = tiles * (64 * width + TILE * pair) + 4 * stretch;
+            let threads = if kernel == Kernel::AttendTensorWide2 { 512 } else { 256 };
+            Self { kernel, per, cut: Cut { exponent, whole: tiles > 1 }, threads, shared }
+        };
+        let serves = |work: &Self| {
+            let blocks = plan.groups(work.cut.exponent) * heads * group.div_ceil(work.per);
+            work.shared <= most && blocks >= processors && plan.longest * group > TILE
+        };
+        let two = if width <= 256 { Kernel::AttendTensor2 } else { Kernel::AttendTensorWide2 };
+        let two = Some(pieces(2, two)).filter(serves);
+        two.unwrap_or_else(|| pieces(1, Kernel::AttendTensor1))
     }
 }
 
@@ -508,8 +574,8 @@ fn attend(cuda: &Cuda, store: &Store, plan: &Plan, q: &Act, work: &Pieces) -> Ac
     let KvLayerSpec { heads, width, .. } = store.spec;
     let query_heads = q.cols() / width;
     let group = query_heads / heads;
-    cuda.want_items(work.exponent);
-    let (items, pieces) = plan.items(cuda, work.exponent);
+    cuda.want_items(work.cut.number());
+    let (items, pieces) = plan.items(cuda, work.cut);
     let most = pieces.iter().map(|piece| piece.partials.len()).max().unwrap_or(0);
     let partials = cuda.pool.get(most * q.cols() * 4);
     let marks = cuda.pool.get(most * query_heads * 8);
@@ -530,7 +596,7 @@ fn attend(cuda: &Cuda, store: &Store, plan: &Plan, q: &Act, work: &Pieces) -> Ac
         let items_at = Arg::Address(items + 16 * piece.items.start as u64);
         let shape = Shape {
             grid: (piece.items.len() as u32, (heads * group.div_ceil(work.per)) as u32),
-            block: 256,
+            block: work.threads,
             shared: work.shared as u32,
         };
         let mut args =
@@ -539,8 +605,8 @@ fn attend(cuda: &Cuda, store: &Store, plan: &Plan, q: &Act, work: &Pieces) -> Ac
         args.push(Arg::Address(views));
         args.extend(args![lineages, items_at, partials_at, marks_at, h, qh, w, c, p]);
         // SAFETY: a block per item and set of query heads; every row of an item has a partial
-        // result for each stretch in which it sees anything, and there is room for those of a
-        // piece; shared memory is what the kernel asks for.
+        // result for each stretch in which it sees anything, or one if the cut is whole, and there
+        // is room for those of a piece; shared memory is what the kernel asks for.
         unsafe { cuda.launch(work.kernel, store.pair(), shape, &args) };
 
         let first = piece.rows.start as u64;
@@ -548,8 +614,8 @@ fn attend(cuda: &Cuda, store: &Store, plan: &Plan, q: &Act, work: &Pieces) -> Ac
             Arg::Address(buffer.address() + first * row_bytes as u64)
         };
         let shape = Shape { grid: (piece.rows.len() as u32, qh), block: w, shared: 0 };
-        let (views, counts) =
-            (Arg::Address(views + 32 * first), Arg::Address(views + counts + 4 * first));
+        let counts = if work.cut.whole { 0 } else { views + counts + 4 * first };
+        let (views, counts) = (Arg::Address(views + 32 * first), Arg::Address(counts));
         let args = args![
             partials_at,
             marks_at,

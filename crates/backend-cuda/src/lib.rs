@@ -20,6 +20,7 @@ mod pool;
 mod profile;
 mod queue;
 mod top;
+mod transport;
 mod weight;
 
 pub use act::Act;

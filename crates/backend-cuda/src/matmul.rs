@@ -6,7 +6,7 @@ use crate::cuda::{Cuda, TICKETS, args};
 use crate::device::{Arg, Shape};
 use crate::kernels::Kernel;
 use crate::pool::Buffer;
-use crate::weight::Weight;
+use crate::weight::{Format, Weight};
 
 /// A way to multiply with a quantised matrix. For tests and benches: [`Cuda`]'s ops choose by the
 /// number of rows.
@@ -16,7 +16,8 @@ pub enum Method {
     Plain,
     /// Integer dot products, up to this many rows (1 to 4) at once.
     Rows(u32),
-    /// Tensor cores, tiles of 8, 16 or 32 rows, segments shared out among warps.
+    /// Tensor cores, tiles of 8, 16 or 32 rows, segments shared out among warps. Lists of tiles may
+    /// be cut for 4.
     Few(u32),
     /// Tensor cores, tiles of 32, 48 or 64 rows, all segments of an output by one warp.
     Many(u32),
@@ -125,7 +126,8 @@ impl Cuda {
         match method {
             Method::Plain => parts.iter().for_each(|(w, out)| self.plain(x, w, out)),
             Method::Rows(tile) => self.rows(tile, x, parts, work),
-            Method::Few(8) if matches!(work, Work::Tiles { .. }) => self.tiles(x, parts, work),
+            Method::Few(4) => self.tiles(4, x, parts, work),
+            Method::Few(8) if matches!(work, Work::Tiles { .. }) => self.tiles(8, x, parts, work),
             Method::Few(tile) => self.few(tile, x, parts, work),
             Method::Many(tile) => self.many(tile, x, parts, work),
         }
@@ -204,13 +206,13 @@ impl Cuda {
         unsafe { self.launch(kernel, format(parts), shape, &args) };
     }
 
-    fn tiles(&self, x: &Act, parts: &[Part<'_>], work: Work<'_>) {
-        const WARPS: u32 = 4;
+    fn tiles(&self, tile: u32, x: &Act, parts: &[Part<'_>], work: Work<'_>) {
         const STAGES: u32 = 2;
+        let (kernel, warps) = if tile == 4 { (Kernel::Tiles4, 2) } else { (Kernel::Tiles8, 4) };
         let &[(w, out)] = parts else { unreachable!("tiles multiply with one stack") };
         let segments = w.segments() as u32;
         let record = w.format.record_bytes() as u32;
-        let shared = WARPS * (STAGES * record + ends_bytes(parts)) + segments * 8 * 336;
+        let shared = warps * (STAGES * record + ends_bytes(parts)) + segments * tile * 336;
         if shared > self.device.shared_bytes {
             return self.few(8, x, parts, work);
         }
@@ -218,13 +220,13 @@ impl Cuda {
         let (from, tiles, count) = lists(work, 0);
         // Long enough runs of records to hide the first one's way.
         let per = (8 / segments).max(1);
-        let grid = ((w.groups() as u32).div_ceil(WARPS * per), count);
-        let shape = Shape { grid, block: 32 * WARPS, shared };
+        let grid = ((w.groups() as u32).div_ceil(warps * per), count);
+        let shape = Shape { grid, block: 32 * warps, shared };
         let height = w.rows as u32;
         let args =
             args![w.data, codes.codes, codes.marks, out.data, height, segments, from, tiles, per];
         // SAFETY: as in `rows`.
-        unsafe { self.launch(Kernel::Tiles, w.format.number(), shape, &args) };
+        unsafe { self.launch(kernel, w.format.number(), shape, &args) };
     }
 
     fn many(&self, tile: u32, x: &Act, parts: &[Part<'_>], work: Work<'_>) {
@@ -263,7 +265,11 @@ impl Cuda {
         let tile = if of.is_some() || rows < 8 { 1 } else { 8 };
         let (groups, sets) = (w.groups() as u32, rows.div_ceil(tile));
         let is_narrow = 4 * groups <= self.device.processors;
-        if of.is_none() && is_narrow && groups * sets <= TICKETS as u32 {
+        // Each warp of few rows needs a ticket.
+        if of.is_none()
+            && is_narrow
+            && groups * sets.max(rows.min(128).div_ceil(2)) <= TICKETS as u32
+        {
             return self.floats_split(tile, x, w, out);
         }
         let kernel = if tile == 1 { Kernel::Floats1 } else { Kernel::Floats8 };
@@ -280,14 +286,23 @@ impl Cuda {
 
     /// A matrix of few outputs, whose segments are shared out among blocks.
     fn floats_split(&self, tile: u32, x: &Act, w: &Weight, out: &Act) {
-        let kernel = if tile == 1 { Kernel::FloatsSplit1 } else { Kernel::FloatsSplit8 };
+        /// Rows from which on a block takes 32.
+        const SHARED: u32 = 128;
         let (rows, segments) = sizes(&[(w, out)]);
-        let (groups, sets) = (w.groups() as u32, rows.div_ceil(tile));
-        let partials = self.pool.get((groups * sets * segments * tile * 128) as usize);
-        let shape = Shape { grid: (groups * segments, sets), block: 32, shared: 0 };
+        let (kernel, warps, each) = match tile {
+            1 => (Kernel::FloatsSplit1, 1, 1),
+            _ if rows < SHARED => (Kernel::FloatsSplit8, 4, 2),
+            _ => (Kernel::FloatsSplit32, 4, 8),
+        };
+        let (groups, sets) = (w.groups() as u32, rows.div_ceil(each));
+        let partials = self.pool.get((groups * sets * segments * each * 128) as usize);
+        let grid = (groups * segments, sets.div_ceil(warps));
+        let four = 4 * if w.format == Format::F32 { 4 } else { 2 };
+        let shared = warps * each * 1024 + 2048 * four;
+        let shape = Shape { grid, block: 32 * warps, shared };
         let (height, cols) = (w.rows as u32, w.cols as u32);
         let args = args![w.data, x.data, out.data, partials, self.tickets, rows, height, cols];
-        // SAFETY: a block per segment, group and set of rows, with a place for each; a ticket for
+        // SAFETY: a block per segment, group and sets of rows, with a place for each; a ticket for
         // each group and set. Launches follow each other, so each finds its tickets at zero.
         unsafe { self.launch(kernel, w.format.number(), shape, &args) };
     }

@@ -94,7 +94,7 @@ impl Format {
         if self.is_float() {
             &[Kernel::EmbedFloats, Kernel::Floats1]
         } else {
-            &[Kernel::Embed, Kernel::Rows1, Kernel::Few1, Kernel::Many8, Kernel::Tiles]
+            &[Kernel::Embed, Kernel::Rows1, Kernel::Few1, Kernel::Many8, Kernel::Tiles8]
         }
     }
 }

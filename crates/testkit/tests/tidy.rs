@@ -112,7 +112,7 @@ const FOR_TESTS: &[&str] =
 /// Our crates that only a crate's tests may use: a device is compared with the CPU, on whole models;
 /// damaged files are given to everyone who reads them.
 const OURS_FOR_TESTS: &[(&str, &[&str])] = &[
-    ("backend-cuda", &["backend-cpu", "cache", "format", "model"]),
+    ("backend-cuda", &["backend-cpu", "cache", "engine", "format", "model"]),
     ("convert", &["backend-cpu", "cache", "measure"]),
     ("format", &["model", "text"]),
 ];

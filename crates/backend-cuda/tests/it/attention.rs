@@ -2,7 +2,7 @@
 
 use crate::common::{close, device, numbers, read, same_bits};
 use lapidary_backend_cpu::{Cpu, Isa};
-use lapidary_backend_cuda::Cuda;
+use lapidary_backend_cuda::{Cuda, Store};
 use lapidary_core::{
     Backend, Code, KvKernels, KvLayerSpec, LayerPlan, Reach, Regime, SlotId, View,
 };
@@ -242,4 +242,39 @@ fn unknown_regimes_are_refused() {
     let shape = Shape { heads: 1, group: 1, width: 64, cells: 8 };
     let refused = cuda.reserve(regime, shape.spec(), 1, 8).err().expect("it is refused");
     assert!(refused.0.contains("both sides"), "{refused}");
+}
+
+/// Entries that were taken out and put into another slot, and those that were copied there, are what
+/// the slot held: rows that look at them get the same bits.
+#[test]
+fn entries_travel_as_they_are_stored() {
+    let Some(cuda) = device() else { return };
+    let transport = cuda.transport().expect("CUDA has a way out");
+    let mut rng = Rng(31);
+    let (len, cells) = (130, 90);
+    for regime in [Regime::F16, Regime::F32, rotated(6, 5), hybrid(4)] {
+        let shape = Shape { heads: 2, group: 2, width: 128, cells };
+        let total = SLOTS * len as usize * shape.key_cols();
+        let (k, v) = (numbers(&mut rng, total), numbers(&mut rng, total));
+        let mut store = cuda.reserve(regime, shape.spec(), SLOTS, cells).expect("it fits");
+        fill(&cuda, &mut store, &shape, &k, &v, len);
+        let entries = len - cells as u32..len;
+        let q = numbers(&mut rng, shape.query_cols());
+        let look = |store: &Store, slot| {
+            let view = chain(SlotId(slot), entries.start, len - 1, 1);
+            let plan = plan(&cuda, vec![view]);
+            read(&cuda, &cuda.attend(store, &plan, &cuda.upload(&q, shape.query_cols())))
+        };
+        let held = look(&store, 1);
+        let bytes = transport.export(&store, SlotId(1), entries.clone());
+        assert_eq!(bytes.len(), cells * transport.entry_bytes(&store), "{regime}");
+        let (early, late) = bytes.split_at(33 * transport.entry_bytes(&store));
+        transport.import(&mut store, SlotId(0), entries.start, early);
+        transport.import(&mut store, SlotId(0), entries.start + 33, late);
+        same_bits(&look(&store, 0), &held, &format!("{regime}, there and back"));
+        assert_eq!(transport.export(&store, SlotId(0), entries.clone()), bytes, "{regime}");
+        assert_ne!(look(&store, 2), held, "the third slot holds something else");
+        transport.fork(&mut store, SlotId(1), SlotId(2), entries.clone());
+        same_bits(&look(&store, 2), &held, &format!("{regime}, copied"));
+    }
 }

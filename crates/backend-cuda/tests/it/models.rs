@@ -1,11 +1,14 @@
 //! Whole models: golden values of an independent implementation, and the row law over schedules.
 
 use crate::common::{device, same_bits};
+use lapidary_backend_cpu::{Cpu, Isa};
 use lapidary_backend_cuda::Cuda;
 use lapidary_cache::Extent;
 use lapidary_core::{Batch, Code, KvCache, Regime, SlotId, TokenId, Want};
 use lapidary_model::{NoHooks, Precision};
-use lapidary_testkit::{Goldens, Loaded, Rng, Taps, largest_difference, shared};
+use lapidary_testkit::{
+    Goldens, LONGEST, Loaded, PEBBLE_END, Rng, Taps, answers, largest_difference, shared,
+};
 
 /// Single-precision sums in another order: the bar of the plain float path.
 const TOLERANCE: f32 = 1e-3;
@@ -77,6 +80,39 @@ fn pebble() {
             assert!(off <= TOLERANCE, "length {n}: logits of position {row} are off by {off}");
         }
     }
+}
+
+/// Every stored question, on this device and on the CPU: the same tokens, but for definitions, whose
+/// close calls feel the order of additions in attention. How many of those agree is said.
+#[test]
+fn pebble_answers_as_on_the_cpu() {
+    const DEFINITIONS: &str = "definition";
+    let extent = Extent { slots: 32, context: 1024, burst: 256 };
+    let Some(questions) = shared("pebble/golden/answers.jsonl") else { return };
+    let gguf = "pebble/gguf/pebble-Q8_0.gguf";
+    let Some(mut ours) = load(gguf, Precision::AsStored, extent, Regime::F16) else { return };
+    let source = lapidary_format::open(&shared(gguf).expect("it was just there"));
+    let source = source.unwrap_or_else(|e| panic!("{e}"));
+    let cpu = Cpu::new(Isa::best(), 8).expect("the best instruction set is there");
+    let mut theirs = Loaded::of(cpu, &source, Precision::AsStored, extent, Regime::F16);
+    let questions = answers(&questions);
+    let prompts: Vec<_> = questions.iter().map(|q| q.prompt.as_slice()).collect();
+    let ours = ours.greedy(&prompts, LONGEST, &PEBBLE_END);
+    let theirs = theirs.greedy(&prompts, LONGEST, &PEBBLE_END);
+    let (mut definitions, mut alike) = (0, 0);
+    for ((question, ours), theirs) in questions.iter().zip(&ours).zip(&theirs) {
+        if question.category == DEFINITIONS {
+            definitions += 1;
+            alike += usize::from(ours == theirs);
+        } else {
+            assert_eq!(ours, theirs, "{}: {}", question.category, question.expected);
+        }
+    }
+    let right = questions.iter().zip(&ours).filter(|(q, ours)| q.greedy == **ours).count();
+    println!(
+        "{right} of {} as the original; {alike} of {definitions} definitions as on the CPU",
+        questions.len()
+    );
 }
 
 /// Rows at the end of a text whose logits are compared.

@@ -36,6 +36,7 @@ fn check(source: &dyn TensorSource, stories: &Stories, schedule: Schedule, count
     }
     println!("{whole:?}");
     assert!(whole.trees.1 > 0 && whole.images > 0 && whole.rejected > 0, "{whole:?}");
+    assert!(whole.forks.0 > 0 && whole.saves.1 > 0, "{whole:?}");
 }
 
 /// Every structure of the family, small.
