@@ -21,6 +21,7 @@
 mod admission;
 mod driver;
 mod engine;
+mod look;
 mod next;
 mod pooling;
 mod prefixes;
@@ -30,6 +31,7 @@ mod scheduler;
 mod sequence;
 mod share;
 mod shelf;
+mod soft;
 mod ticket;
 mod turn;
 
@@ -46,11 +48,13 @@ pub use draft::{
 pub use driver::Parts;
 pub use engine::{Engine, EngineStats, Health, StartError, SubmitError};
 pub use limits::{BadLimits, Limits};
+pub use look::LookError;
 pub use policy::{FirstCome, Policy, Preemptive, Priority, Seen, ShortestPrompt, Swap};
 pub use prefixes::{Budget, PrefixStats, Prefixes};
 pub use request::{Event, Finish, Pooling, Refused, Request, RequestId};
 pub use sampling::{BadSampling, Dry, Logprobs, NoChoice, Sampling, Xtc, logprobs};
 pub use scheduler::{CacheOp, Scheduler, Stats};
 pub use shelf::{HostShelf, Label, SectionKey, Shelf};
+pub use soft::{BadSoft, Soft, SoftRows};
 pub use ticket::Ticket;
 pub use turn::{Aids, turn, turn_with};

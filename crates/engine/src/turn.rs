@@ -1,9 +1,11 @@
 //! One step: the only place where a scheduler meets a model.
 
+use std::sync::Arc;
+
 use lapidary_core::{Backend, CacheFull, KvCache, SlotId};
 use lapidary_model::{Hooks, Model, NoHooks, StepError, run_with};
 
-use crate::{Admission, CacheOp, Drafter, Prefixes, Scheduler, Target, Way};
+use crate::{Admission, CacheOp, Drafter, Prefixes, Scheduler, SoftRows, Target, Way};
 
 /// What a step makes use of besides the model.
 pub struct Aids<'a, B: Backend> {
@@ -49,7 +51,9 @@ pub fn turn_with<B: Backend>(
     let batch = scheduler.poll_batch();
     settle(scheduler, ops, cache, prefixes);
     let Some(batch) = batch else { return Ok(false) };
-    match run_with(ops, model, cache, &batch, &[], hooks) {
+    let upload = |rows: &Arc<SoftRows>| ops.upload(rows.values(), rows.width());
+    let soft: Vec<_> = scheduler.soft().iter().map(upload).collect();
+    match run_with(ops, model, cache, &batch, &soft, hooks) {
         Ok(outputs) => scheduler.handle_outputs(&outputs),
         Err(StepError::Cache(full)) => scheduler.handle_no_room(slot_of(full), &full.to_string()),
         Err(failure @ StepError::Device(_)) => {
@@ -83,7 +87,8 @@ fn begin<B: Backend>(
     cache: &mut dyn KvCache<B>,
     prefixes: &mut Prefixes,
 ) -> (SlotId, u32) {
-    let Admission { usable, ways, .. } = admission;
+    let ways = &admission.ways;
+    let usable = admission.usable_before(prefixes.longest(&admission.usable));
     let fresh = ways.iter().find_map(|way| match way {
         Way::Fresh { slot } => Some(*slot),
         _ => None,
