@@ -8,18 +8,19 @@ use std::time::{Duration, Instant};
 use lapidary_core::TokenId;
 use lapidary_engine::{Event, Finish, Logprobs, Request, Ticket};
 use lapidary_text::{
-    Control, Conversation, Message, Passed, Reply, Role, StopStrings, Thinking, TokenText,
-    ToolCall, normalise,
+    Content, Control, Conversation, MediaKind, Message, Part, Passed, Reply, Role, StopStrings,
+    Thinking, TokenText, ToolCall, normalise,
 };
 use serde_json::{Value, json};
 
 use crate::args::{Preset, RunArgs, TemplateArgs};
-use crate::engine::{Running, start};
+use crate::engine::{Running, Seats, start_seeing};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::interrupt::Interrupt;
 use crate::model::{Feature, Text, find, noticed};
 use crate::rules::grammar;
 use crate::sampling::sampling;
+use crate::sight::{Found, place};
 
 /// How often a wait for the next token looks for Ctrl-C.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -30,6 +31,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     let prompt = prompt_text(args)?;
     let source = find(args.model.model.as_deref())?;
     let text = Text::with_template(&source, args.template.chat_template.as_deref())?;
+    let eye = match args.image.is_empty() {
+        true => None,
+        false => {
+            let found = Found::of(args.model.model.as_deref(), &source, &args.sight)?;
+            Some(found.needed(&source)?)
+        }
+    };
+    let pictures = eye.as_ref().map_or(Ok(Vec::new()), |eye| eye.pictures(&args.image))?;
     let prompt = prompt_tokens(args, &text, prompt)?;
     let sampling = sampling(&args.sampling, Preset::Greedy, &source, &text)?;
     let thinking = if args.template.think { Thinking::First } else { Thinking::Never };
@@ -37,8 +46,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     let grammar = grammar(&args.rules, &text.tokenizer, thinking)?;
 
     let interrupt = Interrupt::listen()?;
-    let running = start(source, &args.device, &args.engine)?;
+    let seats = Seats { slots: 1, waiting: 1 };
+    let running = start_seeing(source, &args.device, &args.engine, seats, eye)?;
+    let (prompt, soft) = place(pictures, prompt, &running.engine, &text.tokenizer)?;
     let request = Request {
+        soft,
         max_tokens: args.sampling.max_tokens,
         min_tokens: args.min_tokens,
         stop: text.end.clone(),
@@ -94,7 +106,7 @@ fn prompt_tokens(args: &RunArgs, text: &Text, prompt: String) -> Result<Vec<Toke
     }
     let TemplateArgs { system, think, .. } = &args.template;
     let system = system.iter().map(|system| Message::new(Role::System, system.clone()));
-    let messages = system.chain([Message::new(Role::User, prompt)]).collect();
+    let messages = system.chain([question(args.image.len(), prompt)]).collect();
     let mut chat = Conversation { enable_thinking: *think, ..Conversation::new(messages) };
     normalise(&mut chat);
     let template = text.template()?;
@@ -103,6 +115,16 @@ fn prompt_tokens(args: &RunArgs, text: &Text, prompt: String) -> Result<Vec<Toke
     }
     let rendered = template.render(&chat).map_err(|e| Failure::work("template", e))?;
     Ok(rendered.encode(&text.tokenizer))
+}
+
+/// What the person says: so many images, then the text.
+fn question(images: usize, prompt: String) -> Message {
+    if images == 0 {
+        return Message::new(Role::User, prompt);
+    }
+    let image = || Part::Media { kind: MediaKind::Image, source: serde_json::Map::new() };
+    let parts = std::iter::repeat_with(image).take(images).chain([Part::Text(prompt)]);
+    Message { content: Some(Content::Parts(parts.collect())), ..Message::empty(Role::User) }
 }
 
 /// What came of a prompt.

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use lapidary_engine::Sampling;
 use lapidary_format::Source;
-use lapidary_server::{App, Defaults, Keys, Model, Settings, Tls, World, host};
+use lapidary_server::{App, Defaults, Images, Keys, Model, Settings, Tls, World, host};
 use serde_json::{Value, json};
 
 use crate::args::{DeviceArgs, EngineArgs, ModelArgs};
-use crate::engine::{Running, Seats, context, start_for};
+use crate::engine::{Running, Seats, context, start_seeing};
 use crate::failure::Failure;
 use crate::model::{Recommended, Text, config, find};
+use crate::sight::{Eye, Found, SightArgs};
 
 /// What the built-in model is called.
 const BUILT_IN: &str = "pebble";
@@ -28,6 +29,8 @@ pub(crate) struct ServeArgs {
     device: DeviceArgs,
     #[command(flatten)]
     engine: EngineArgs,
+    #[command(flatten)]
+    sight: SightArgs,
     /// Chat template to use instead of the model's own.
     #[arg(long, value_name = "FILE")]
     chat_template: Option<PathBuf>,
@@ -103,11 +106,12 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     let keys = keys(args.api_key_file.as_deref())?;
     let tls = tls(args)?;
     let source = find(args.model.model.as_deref())?;
-    let model = model(args, &source)?;
+    let eye = Found::of(args.model.model.as_deref(), &source, &args.sight)?.if_any();
+    let model = model(args, &source, eye.as_ref())?;
     let name = model.name.clone();
     start_log(args.log);
     let seats = Seats { slots: usize::from(args.slots), waiting: args.queue };
-    let running = start_for(source, &args.device, &args.engine, seats)?;
+    let running = start_seeing(source, &args.device, &args.engine, seats, eye)?;
     let address = SocketAddr::new(args.host, args.port);
     if !args.host.is_loopback() && keys.count() == 0 {
         let open = "everybody who can reach this machine can use the model";
@@ -159,7 +163,7 @@ fn read_text(file: &Path) -> Result<String, Failure> {
     text.map_err(|e| Failure::work("file_unreadable", format!("{}: {e}", file.display())))
 }
 
-fn model(args: &ServeArgs, source: &Source) -> Result<Model, Failure> {
+fn model(args: &ServeArgs, source: &Source, eye: Option<&Eye>) -> Result<Model, Failure> {
     let config = config(source)?;
     let mut text = Text::with_template(source, args.chat_template.as_deref())?;
     let stem = args.model.model.as_deref().and_then(Path::file_stem);
@@ -170,6 +174,7 @@ fn model(args: &ServeArgs, source: &Source) -> Result<Model, Failure> {
         tokenizer: text.tokenizer,
         end: text.end,
         suppress: text.suppress,
+        images: eye.map(|eye| Images::new(eye.budget)),
         defaults: defaults(args, &Recommended::of(source))?,
         context: context(args.device.ctx, &config)?,
     })
