@@ -17,6 +17,7 @@ use crate::device::{DeviceName, best_device};
 use crate::draft::DraftArgs;
 use crate::hub::{HubArgs, ListArgs, PullArgs, RemoveArgs};
 use crate::prompt_cache::PromptCacheArgs;
+use crate::sight::SightArgs;
 use crate::trace::TraceArgs;
 use files::{ConvertArgs, ImatrixArgs, QuantizeArgs};
 
@@ -278,6 +279,11 @@ pub(crate) struct RunArgs {
     pub(crate) prompt_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) template: TemplateArgs,
+    /// Look at an image, PNG, JPEG, WebP or GIF, before the prompt (repeatable).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) image: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) sight: SightArgs,
     /// Continue the prompt as it stands: no chat template, special tokens honoured.
     #[arg(long, conflicts_with_all = ["system", "think", "chat_template"])]
     pub(crate) raw: bool,

@@ -10,6 +10,7 @@ use lapidary_format::Source;
 use lapidary_measure::{LayerWatch, Log, Traced};
 use lapidary_model::config::Config;
 use lapidary_model::gemma::Gemma;
+use lapidary_model::vision::Tower;
 use lapidary_model::{Hooks, Model, NoHooks, Precision, load};
 
 use crate::args::{DeviceArgs, EngineArgs};
@@ -17,6 +18,7 @@ use crate::device::{Device, Work, run_on};
 use crate::failure::Failure;
 use crate::memory;
 use crate::model;
+use crate::sight::Eye;
 use crate::trace::Watched;
 
 /// The most context that is reserved without being asked for.
@@ -117,16 +119,31 @@ pub(crate) fn start_for(
     options: &EngineArgs,
     seats: Seats,
 ) -> Result<Running, Failure> {
+    start_seeing(source, args, options, seats, None)
+}
+
+/// Loads the model, and a tower if it is to look at images, and starts an engine.
+pub(crate) fn start_seeing(
+    source: Source,
+    args: &DeviceArgs,
+    options: &EngineArgs,
+    seats: Seats,
+    eye: Option<Eye>,
+) -> Result<Running, Failure> {
     options.draft.check()?;
     let config = model::config(&source)?;
     check_layers(&args.kv, &config)?;
-    let extent = Extent { slots: seats.slots, ..extent(context(args.ctx, &config)?) };
+    let mut extent = Extent { slots: seats.slots, ..extent(context(args.ctx, &config)?) };
+    if let Some(eye) = &eye {
+        // An image is read in one step.
+        extent.burst = extent.burst.max(eye.budget.tokens() as u32).min(extent.context);
+    }
     memory::check(&source, &config, args, extent)?;
     let per_slot = KvBytes::per_slot(&extent, stored_layers(&config, &args.kv));
     let all = |bytes| bytes * seats.slots as u64;
     let kv_bytes = KvBytes { global: all(per_slot.global), sliding: all(per_slot.sliding) };
     let (kv, options, waiting) = (args.kv.clone(), options.clone(), seats.waiting);
-    let work = Start { source, kv, options, extent, waiting };
+    let work = Start { source, kv, options, extent, waiting, eye };
     let (engine, device, watched) = run_on(args, work)?;
     Ok(Running { engine, kv_bytes, device, context: extent.context, watched })
 }
@@ -138,6 +155,7 @@ struct Start {
     options: EngineArgs,
     extent: Extent,
     waiting: usize,
+    eye: Option<Eye>,
 }
 
 impl Work for Start {
@@ -212,6 +230,8 @@ impl Start {
         let EngineArgs { kept, draft, .. } = &self.options;
         let prefixes = kept.prefixes(&ops, &self.source, &self.kv)?;
         let model = load_model(&ops, &self.source, Precision::AsStored)?;
+        let load = |eye: &Eye| eye.load(&ops, &self.source, model.hidden);
+        let tower = self.eye.as_ref().map(load).transpose()?;
         let cache = cache(&ops, &model, &self.kv, self.extent)?;
         let target = Config { vocab: model.vocab, ..model::config(&self.source)? };
         let drafter = draft.drafter(&ops, &target, self.extent)?;
@@ -223,6 +243,7 @@ impl Start {
             ops,
             model: Box::new(model),
             cache: Box::new(cache),
+            tower: tower.map(|tower| Box::new(tower) as Box<dyn Tower<B>>),
             drafter,
             prefixes,
             hooks,
@@ -237,9 +258,15 @@ pub(crate) fn limits(extent: Extent) -> Limits {
         slots: extent.slots,
         context: extent.context,
         burst: extent.burst as usize,
-        step: STEP_ROWS.max(extent.slots),
+        step: step_rows(extent),
         waiting: 1,
     }
+}
+
+/// Rows of a step: where a slot may bring more than usual, an image, the others still move on.
+fn step_rows(extent: Extent) -> usize {
+    let burst = extent.burst as usize;
+    if burst > STEP_ROWS { burst + extent.slots - 1 } else { STEP_ROWS.max(extent.slots) }
 }
 
 /// Hidden where standard error is no terminal.

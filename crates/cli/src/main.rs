@@ -27,6 +27,7 @@ mod run;
 mod sampling;
 mod search;
 mod serve;
+mod sight;
 mod tokenize;
 mod trace;
 mod usage;

@@ -8,19 +8,20 @@ use std::time::{Duration, Instant};
 use lapidary_core::TokenId;
 use lapidary_engine::{Event, Finish, Guesses, Logprobs, Request, Ticket};
 use lapidary_text::{
-    Control, Conversation, Message, Passed, Reply, Role, StopStrings, Thinking, TokenText,
-    ToolCall, normalise,
+    Content, Control, Conversation, MediaKind, Message, Part, Passed, Reply, Role, StopStrings,
+    Thinking, TokenText, ToolCall, normalise,
 };
 use serde_json::{Value, json};
 
 use crate::args::{Preset, RunArgs, TemplateArgs};
-use crate::engine::{Running, start};
+use crate::engine::{Running, Seats, start_seeing};
 use crate::failure::{Failure, INTERRUPTED};
-use crate::hub::find_or_pull;
+use crate::hub::{find_or_pull, locate};
 use crate::interrupt::Interrupt;
 use crate::model::{Feature, Text, noticed};
 use crate::rules::grammar;
 use crate::sampling::sampling;
+use crate::sight::{Found, place};
 
 /// How often a wait for the next token looks for Ctrl-C.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -31,6 +32,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     let prompt = prompt_text(args)?;
     let source = find_or_pull(&args.model)?;
     let text = Text::with_template(&source, args.template.chat_template.as_deref())?;
+    let eye = match args.image.is_empty() {
+        true => None,
+        false => {
+            let path = args.model.model.as_deref().map(locate).transpose()?;
+            let found = Found::of(path.as_deref(), &source, &args.sight)?;
+            Some(found.needed(&source)?)
+        }
+    };
+    let pictures = eye.as_ref().map_or(Ok(Vec::new()), |eye| eye.pictures(&args.image))?;
     let prompt = prompt_tokens(args, &text, prompt)?;
     let sampling = sampling(&args.sampling, Preset::Greedy, &source, &text)?;
     let thinking = if args.template.think { Thinking::First } else { Thinking::Never };
@@ -38,8 +48,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     let grammar = grammar(&args.rules, &text.tokenizer, thinking)?;
 
     let interrupt = Interrupt::listen()?;
-    let running = start(source, &args.device, &args.engine)?;
+    let seats = Seats { slots: 1, waiting: 1 };
+    let running = start_seeing(source, &args.device, &args.engine, seats, eye)?;
+    let (prompt, soft) = place(pictures, prompt, &running.engine, &text.tokenizer)?;
     let request = Request {
+        soft,
         max_tokens: args.sampling.max_tokens,
         min_tokens: args.min_tokens,
         stop: text.end.clone(),
@@ -95,7 +108,7 @@ fn prompt_tokens(args: &RunArgs, text: &Text, prompt: String) -> Result<Vec<Toke
     }
     let TemplateArgs { system, think, .. } = &args.template;
     let system = system.iter().map(|system| Message::new(Role::System, system.clone()));
-    let messages = system.chain([Message::new(Role::User, prompt)]).collect();
+    let messages = system.chain([question(args.image.len(), prompt)]).collect();
     let mut chat = Conversation { enable_thinking: *think, ..Conversation::new(messages) };
     normalise(&mut chat);
     let template = text.template()?;
@@ -104,6 +117,16 @@ fn prompt_tokens(args: &RunArgs, text: &Text, prompt: String) -> Result<Vec<Toke
     }
     let rendered = template.render(&chat).map_err(|e| Failure::work("template", e))?;
     Ok(rendered.encode(&text.tokenizer))
+}
+
+/// What the person says: so many images, then the text.
+fn question(images: usize, prompt: String) -> Message {
+    if images == 0 {
+        return Message::new(Role::User, prompt);
+    }
+    let image = || Part::Media { kind: MediaKind::Image, source: serde_json::Map::new() };
+    let parts = std::iter::repeat_with(image).take(images).chain([Part::Text(prompt)]);
+    Message { content: Some(Content::Parts(parts.collect())), ..Message::empty(Role::User) }
 }
 
 /// What came of a prompt.

@@ -9,14 +9,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use lapidary_engine::Sampling;
 use lapidary_format::Source;
-use lapidary_server::{App, Defaults, Keys, Model, Settings, Tls, World, host};
+use lapidary_server::{App, Defaults, Images, Keys, Model, Settings, Tls, World, host};
 use serde_json::{Value, json};
 
 use crate::args::{DeviceArgs, EngineArgs, ModelArgs};
-use crate::engine::{Running, Seats, context, start_for};
+use crate::engine::{Running, Seats, context, start_seeing};
 use crate::failure::Failure;
-use crate::hub::find_or_pull;
+use crate::hub::{find_or_pull, locate};
 use crate::model::{Recommended, Text, config};
+use crate::sight::{Eye, Found, SightArgs};
 
 /// What the built-in model is called.
 const BUILT_IN: &str = "pebble";
@@ -29,6 +30,8 @@ pub(crate) struct ServeArgs {
     device: DeviceArgs,
     #[command(flatten)]
     engine: EngineArgs,
+    #[command(flatten)]
+    sight: SightArgs,
     /// Chat template to use instead of the model's own.
     #[arg(long, value_name = "FILE")]
     chat_template: Option<PathBuf>,
@@ -104,11 +107,13 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     let keys = keys(args.api_key_file.as_deref())?;
     let tls = tls(args)?;
     let source = find_or_pull(&args.model)?;
-    let model = model(args, &source)?;
+    let path = args.model.model.as_deref().map(locate).transpose()?;
+    let eye = Found::of(path.as_deref(), &source, &args.sight)?.if_any();
+    let model = model(args, &source, eye.as_ref())?;
     let name = model.name.clone();
     start_log(args.log);
     let seats = Seats { slots: usize::from(args.slots), waiting: args.queue };
-    let running = start_for(source, &args.device, &args.engine, seats)?;
+    let running = start_seeing(source, &args.device, &args.engine, seats, eye)?;
     let address = SocketAddr::new(args.host, args.port);
     if !args.host.is_loopback() && keys.count() == 0 {
         let open = "everybody who can reach this machine can use the model";
@@ -161,7 +166,7 @@ fn read_text(file: &Path) -> Result<String, Failure> {
     text.map_err(|e| Failure::work("file_unreadable", format!("{}: {e}", file.display())))
 }
 
-fn model(args: &ServeArgs, source: &Source) -> Result<Model, Failure> {
+fn model(args: &ServeArgs, source: &Source, eye: Option<&Eye>) -> Result<Model, Failure> {
     let config = config(source)?;
     let mut text = Text::with_template(source, args.chat_template.as_deref())?;
     let stem = args.model.model.as_deref().and_then(Path::file_stem);
@@ -172,6 +177,7 @@ fn model(args: &ServeArgs, source: &Source) -> Result<Model, Failure> {
         tokenizer: text.tokenizer,
         end: text.end,
         suppress: text.suppress,
+        images: eye.map(|eye| Images::new(eye.budget)),
         defaults: defaults(args, &Recommended::of(source))?,
         context: context(args.device.ctx, &config)?,
     })

@@ -3,30 +3,11 @@
 use lapidary_core::{BlockType, TensorInfo, TensorSource, Value};
 use lapidary_format::Folder;
 use lapidary_format::gguf::{GgufArray, GgufValue};
+use lapidary_model::names;
 
 use crate::ConvertError;
 use crate::draft::{Origin, Planned, push_sampling};
 use crate::metadata::{self, Keys, Values, text};
-
-/// `(Hugging Face, GGUF)` inside a layer of the tower.
-const LAYER: &[(&str, &str)] = &[
-    ("input_layernorm", "ln1"),
-    ("post_attention_layernorm", "attn_post_norm"),
-    ("pre_feedforward_layernorm", "ln2"),
-    ("post_feedforward_layernorm", "ffn_post_norm"),
-    ("self_attn.q_proj", "attn_q"),
-    ("self_attn.k_proj", "attn_k"),
-    ("self_attn.v_proj", "attn_v"),
-    ("self_attn.o_proj", "attn_out"),
-    ("self_attn.q_norm", "attn_q_norm"),
-    ("self_attn.k_norm", "attn_k_norm"),
-    ("mlp.gate_proj", "ffn_gate"),
-    ("mlp.up_proj", "ffn_up"),
-    ("mlp.down_proj", "ffn_down"),
-];
-
-/// What belongs to a module: its weight, or the bounds of a clipped one.
-const SUFFIXES: [&str; 5] = ["weight", "input_max", "input_min", "output_max", "output_min"];
 
 /// The metadata and tensors of a folder's vision tower.
 pub(crate) fn draft(folder: &Folder, name: &str) -> Result<(Values, Vec<Planned>), ConvertError> {
@@ -100,7 +81,7 @@ fn push_keys(
 
 /// A tensor of the tower or its projection; `None` for any other.
 fn planned(from: &str, info: &TensorInfo) -> Result<Option<Planned>, ConvertError> {
-    let Some(name) = gguf_name(from) else { return Ok(None) };
+    let Some(name) = names::tower_to_gguf(from) else { return Ok(None) };
     let mut planned = Planned::same(name, from, info);
     if planned.name == "v.position_embd.weight" {
         planned.stored = BlockType::F32;
@@ -124,24 +105,4 @@ fn channels_first(rows: usize, side: usize) -> Vec<usize> {
             row * 3 * area + pixel * 3 + channel
         })
         .collect()
-}
-
-fn gguf_name(from: &str) -> Option<String> {
-    let from = from.strip_prefix("model.").unwrap_or(from);
-    if let Some(rest) = from.strip_prefix("vision_tower.encoder.layers.") {
-        let (layer, rest) = rest.split_once('.')?;
-        let (module, suffix) = rest.rsplit_once('.')?;
-        let module = module.strip_suffix(".linear").unwrap_or(module);
-        let (_, own) = LAYER.iter().find(|(theirs, _)| *theirs == module)?;
-        return SUFFIXES.contains(&suffix).then(|| format!("v.blk.{layer}.{own}.{suffix}"));
-    }
-    let name = match from {
-        "embed_vision.embedding_projection.weight" => PROJECTION,
-        "vision_tower.patch_embedder.input_proj.weight" => "v.patch_embd.weight",
-        "vision_tower.patch_embedder.position_embedding_table" => "v.position_embd.weight",
-        "vision_tower.std_bias" => "v.std_bias",
-        "vision_tower.std_scale" => "v.std_scale",
-        _ => return None,
-    };
-    Some(name.to_owned())
 }

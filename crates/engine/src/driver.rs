@@ -5,13 +5,15 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use lapidary_core::{Backend, KvCache};
+use lapidary_core::{Backend, KvCache, Patches};
+use lapidary_model::vision::Tower;
 use lapidary_model::{Hooks, Model, StepError};
 
+use crate::look::look;
 use crate::ticket::{Outbox, WakerSlot};
 use crate::{
-    Aids, Drafter, EngineStats, Phase, Prefixes, Request, RequestId, Scheduler, StepWatch,
-    SubmitError, Target, Times, turn_with,
+    Aids, Drafter, EngineStats, LookError, Phase, Prefixes, Request, RequestId, Scheduler,
+    SoftRows, StepWatch, SubmitError, Target, Times, turn_with,
 };
 
 /// What an engine is made of. It never leaves the thread it was built in.
@@ -22,6 +24,8 @@ pub struct Parts<B: Backend> {
     pub model: Box<dyn Model<B>>,
     /// An empty cache, sized for the scheduler's limits and the model's layers.
     pub cache: Box<dyn KvCache<B>>,
+    /// Who looks at pictures, if the model can.
+    pub tower: Option<Box<dyn Tower<B>>>,
     /// Who guesses.
     pub drafter: Box<dyn Drafter<B>>,
     /// What is kept of prefixes that no slot holds. To be filled, it takes a scheduler that is
@@ -39,6 +43,10 @@ pub(crate) enum Command {
         request: Box<Request>,
         outbox: Outbox,
         reply: Sender<Result<(), SubmitError>>,
+    },
+    Look {
+        picture: Box<Patches>,
+        reply: Sender<Result<SoftRows, LookError>>,
     },
     /// Says whose ticket is gone, so that a later request of the same id is not meant.
     Cancel(RequestId, Arc<WakerSlot>),
@@ -142,7 +150,7 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
 
     /// Makes one step and takes its time.
     fn step(&mut self) -> Result<(), StepError> {
-        let Parts { ops, model, cache, drafter, prefixes, hooks, scheduler } = &mut self.parts;
+        let Parts { ops, model, cache, drafter, prefixes, hooks, scheduler, .. } = &mut self.parts;
         let began = (self.clock)();
         let (clock, times, arrivals) = (&mut self.clock, &mut self.times, &mut self.arrivals);
         let mut watch = Stopwatch { clock, at: began, times, arrivals };
@@ -190,6 +198,10 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
                 // Whoever asked waits for the reply, unless their thread has died.
                 let _ = reply.send(taken);
             }
+            Command::Look { picture, reply } => {
+                let Parts { ops, tower, .. } = &self.parts;
+                let _ = reply.send(look(ops, tower.as_deref(), &picture));
+            }
             Command::Cancel(id, waker) => {
                 if self.outboxes.get(&id).is_some_and(|outbox| outbox.belongs_to(&waker)) {
                     self.outboxes.remove(&id);
@@ -205,6 +217,10 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
         let vocab = self.parts.model.vocab();
         if let Some(&token) = request.prompt.iter().find(|token| token.index() >= vocab) {
             return Err(SubmitError::UnknownToken { token, vocab });
+        }
+        let width = self.parts.model.hidden();
+        if let Some(soft) = request.soft.iter().find(|soft| soft.rows.width() != width) {
+            return Err(SubmitError::SoftWidth { found: soft.rows.width(), width });
         }
         Ok(self.parts.scheduler.submit(request)?)
     }

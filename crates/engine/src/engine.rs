@@ -8,12 +8,12 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lapidary_core::{Backend, TokenId};
+use lapidary_core::{Backend, Patches, TokenId};
 use thiserror::Error;
 
 use crate::driver::{Board, Command, Driver, Parts};
 use crate::ticket::mailbox;
-use crate::{PrefixStats, Refused, Request, RequestId, Stats, Ticket, Times};
+use crate::{LookError, PrefixStats, Refused, Request, RequestId, SoftRows, Stats, Ticket, Times};
 
 /// A running engine. Clones are handles of the same one; it stops when the last handle and the
 /// last ticket are gone.
@@ -72,6 +72,14 @@ pub enum SubmitError {
         /// Entries of the vocabulary.
         vocab: usize,
     },
+    /// Soft rows are not what the model reads.
+    #[error("the soft rows are {found} wide and this model's are {width}: use its own tower")]
+    SoftWidth {
+        /// Width of the rows given.
+        found: usize,
+        /// Width of a hidden state.
+        width: usize,
+    },
     /// The engine has broken down.
     #[error("the engine is down and must be started anew: {reason}")]
     Down {
@@ -129,6 +137,19 @@ impl Engine {
         self.commands.send(command).map_err(|_| down())?;
         answer.recv().map_err(|_| down())??;
         Ok(inbox.ticket(id, self.commands.clone(), self.board.clone()))
+    }
+
+    /// Looks at a picture, between steps, and waits for what it becomes: the rows of a
+    /// [`Soft`](crate::Soft) range.
+    ///
+    /// # Errors
+    /// [`LookError`], with nothing done.
+    pub fn look(&self, picture: Patches) -> Result<SoftRows, LookError> {
+        let (reply, answer) = channel();
+        let down = || LookError::Down { reason: self.board.reason() };
+        let command = Command::Look { picture: Box::new(picture), reply };
+        self.commands.send(command).map_err(|_| down())?;
+        answer.recv().map_err(|_| down())?
     }
 
     /// Whether the engine takes requests.

@@ -44,6 +44,11 @@ pub enum BadLimits {
 }
 
 impl Limits {
+    /// The most rows of a block, which is read in one step while every other slot moves on.
+    pub fn block(&self) -> usize {
+        self.burst.min((self.step + 1).saturating_sub(self.slots))
+    }
+
     /// Refuses limits under which some request could never move.
     pub(crate) fn check(&self) -> Result<(), BadLimits> {
         let &Self { slots, context, burst, step, waiting: _ } = self;

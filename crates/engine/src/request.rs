@@ -5,7 +5,8 @@ use std::sync::Arc;
 use lapidary_core::{Constraint, TokenId};
 use thiserror::Error;
 
-use crate::{BadSampling, Logprobs, Sampling};
+use crate::soft::{self, BadSoft, Soft};
+use crate::{BadSampling, Limits, Logprobs, Sampling};
 
 /// Names a request for as long as it lives.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -32,6 +33,9 @@ pub struct Request {
     pub id: RequestId,
     /// At least one token, and fewer than the context holds.
     pub prompt: Vec<TokenId>,
+    /// Places of the prompt where rows of numbers stand instead of tokens: pictures. In any order,
+    /// disjoint; they may touch. Each is read in one step.
+    pub soft: Vec<Soft>,
     /// The most tokens to produce; `None` goes on to a stop token or the end of the context.
     pub max_tokens: Option<u32>,
     /// Stop tokens are not chosen before the text has this many tokens. A grammar goes before: a
@@ -68,6 +72,7 @@ impl Request {
         Self {
             id,
             prompt,
+            soft: Vec::new(),
             max_tokens: None,
             min_tokens: 0,
             stop: Vec::new(),
@@ -94,7 +99,8 @@ impl Request {
     }
 
     /// Refuses settings that contradict each other or their ranges.
-    pub(crate) fn check(&self) -> Result<(), Refused> {
+    pub(crate) fn check(&self, limits: &Limits) -> Result<(), Refused> {
+        soft::check(&self.soft, self.prompt.len(), limits.block())?;
         let of_texts = [
             ("logprobs", self.logprobs.is_some()),
             ("prompt_logprobs", self.prompt_logprobs.is_some()),
@@ -165,6 +171,9 @@ pub enum Refused {
     /// The sampling settings make no sense.
     #[error(transparent)]
     Sampling(#[from] BadSampling),
+    /// Soft ranges make no sense, or do not fit into a step.
+    #[error(transparent)]
+    Soft(#[from] BadSoft),
     /// More tokens are called for than are allowed.
     #[error("min_tokens is {min}, but max_tokens is {max}: give no more than that")]
     MinTokens {

@@ -17,6 +17,7 @@
 mod seating;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lapidary_core::{Batch, SlotId, TokenId};
@@ -29,7 +30,7 @@ use crate::sequence::{Flight, Sequence};
 use crate::share::share;
 use crate::{
     BadLimits, Draft, DraftCall, Drafting, Event, Finish, Guesses, Limits, Policy, Refused,
-    Request, RequestId,
+    Request, RequestId, SoftRows,
 };
 use seating::rank;
 
@@ -94,6 +95,8 @@ pub struct Scheduler {
     /// Who is about to get a slot.
     admitting: Option<Sequence>,
     out: Option<Vec<Flight>>,
+    /// What the soft rows of the last batch are rows of.
+    soft: Vec<Arc<SoftRows>>,
     events: VecDeque<Event>,
     cache_ops: VecDeque<CacheOp>,
     stats: Stats,
@@ -127,6 +130,7 @@ impl Scheduler {
                 .collect(),
             admitting: None,
             out: None,
+            soft: Vec::new(),
             events: VecDeque::new(),
             cache_ops: VecDeque::new(),
             stats: Stats::default(),
@@ -259,6 +263,12 @@ impl Scheduler {
         Some(batch)
     }
 
+    /// The matrices that soft rows of the last batch come from, by
+    /// [`SoftId`](lapidary_core::SoftId).
+    pub fn soft(&self) -> &[Arc<SoftRows>] {
+        &self.soft
+    }
+
     /// Takes in what the batch produced.
     ///
     /// # Panics
@@ -327,7 +337,7 @@ impl Scheduler {
         if tokens + usize::from(request.pool.is_none()) > context as usize {
             return Err(Refused::PromptTooLong { tokens, context });
         }
-        request.check()?;
+        request.check(&self.limits)?;
         if self.is_live(request.id) {
             return Err(Refused::IdInUse { id: request.id });
         }
@@ -354,6 +364,7 @@ impl Scheduler {
 
     /// Builds the batch of everyone's share.
     fn depart(&mut self) -> (Batch, Vec<Flight>) {
+        self.soft.clear();
         let claim = |seated: &Seated| seated.sequence.claim(&self.limits);
         let claims: Vec<_> = self.running.iter().map(claim).collect();
         let mut batch = Batch::builder();
@@ -365,7 +376,7 @@ impl Scheduler {
             }
             let first = flights.last().map_or(0, |before: &Flight| before.end);
             let flight = sequence.depart(*slot, rows, first);
-            let (span, base) = sequence.span(&flight, self.hidden);
+            let (span, base) = sequence.span(&flight, self.hidden, &mut self.soft);
             let longer = batch.span(*slot, base, span);
             batch = longer.expect("slots are distinct, spans not empty, contexts fit a position");
             self.stats.drafted += flight.choices.saturating_sub(1) as u64;

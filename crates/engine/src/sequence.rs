@@ -3,16 +3,20 @@
 //! There is no phase. A prompt half read and a text half written are the same situation: some
 //! known tokens are unread, and the row of the last one yields the next.
 
-use lapidary_core::{Input, RowSpec, SlotId, SpanSpec, TokenId, Want};
+use std::ops::Range;
+use std::sync::Arc;
+
+use lapidary_core::{Input, RowSpec, SlotId, SoftId, SpanSpec, TokenId, Want};
 
 use crate::next::NextToken;
 use crate::pooling::Pool;
 use crate::returned::{Choice, Returned};
 use crate::sampling::{Logprobs, logprobs};
 use crate::share::Claim;
+use crate::soft::{Blocks, Soft};
 use crate::{
     Draft, DraftCall, DraftShape, Drafting, Finish, Guesses, Limits, Pace, Pooling, Request,
-    RequestId, Seen,
+    RequestId, Seen, SoftRows,
 };
 
 /// The most rows of a prompt that bring back whole rows of logits in one step: with the family's
@@ -29,6 +33,10 @@ pub(crate) struct Sequence {
     pub(crate) preempted: u32,
     /// Prompt and text.
     pub(crate) tokens: Vec<TokenId>,
+    /// What their entries are compared by: the same, but for soft rows.
+    names: Vec<TokenId>,
+    /// Places of the prompt that are soft rows.
+    blocks: Blocks,
     prompt: usize,
     committed: usize,
     /// Guesses that may follow `tokens`.
@@ -105,6 +113,7 @@ impl Sequence {
     /// prompt; the others only continue it, each with dice of its own.
     pub(crate) fn new(request: &Request, arrival: u64, sample: u32) -> Self {
         let reading = if sample == 0 { Reading::of(request) } else { Reading::Plain };
+        let blocks = Blocks::new(&request.soft);
         Self {
             id: request.id,
             sample,
@@ -112,6 +121,8 @@ impl Sequence {
             preempted: 0,
             prompt: request.prompt.len(),
             tokens: request.prompt.clone(),
+            names: blocks.named(&request.prompt),
+            blocks,
             committed: 0,
             draft: Draft::default(),
             pace: Pace::default(),
@@ -141,17 +152,22 @@ impl Sequence {
         self.preempted += 1;
     }
 
-    /// The tokens whose entries it could make use of.
+    /// Places of its prompt that are read whole.
+    pub(crate) fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+
+    /// The tokens whose entries it could make use of, by name.
     pub(crate) fn usable(&self) -> &[TokenId] {
         match self.reading {
             Reading::Scored { .. } | Reading::Pooled { pooling: Pooling::Mean, .. } => &[],
-            _ => &self.tokens[..self.tokens.len() - 1],
+            _ => &self.names[..self.blocks.whole(self.names.len() - 1)],
         }
     }
 
-    /// The tokens whose entries its slot holds.
+    /// The tokens whose entries its slot holds, by name.
     pub(crate) fn held(&self) -> &[TokenId] {
-        &self.tokens[..self.committed]
+        &self.names[..self.committed]
     }
 
     /// Tokens of the prompt that have been read.
@@ -215,13 +231,27 @@ impl Sequence {
         self.draft = draft;
     }
 
+    /// Rows that it could use. Guesses wait while blocks are unread: a tree has no blocks.
     pub(crate) fn claim(&self, limits: &Limits) -> Claim {
+        let unread = self.unread();
+        let places = self.committed..self.tokens.len();
+        let blocks: Vec<_> = self.blocks.within(places).map(|soft| self.offsets(soft)).collect();
         match self.reading {
-            Reading::Scored { .. } if self.unread() > SCORED_ROWS => {
-                Claim { unread: SCORED_ROWS, drafts: 0 }
+            Reading::Scored { .. } if unread > SCORED_ROWS => {
+                let cut = self.blocks.cut_by(self.committed + SCORED_ROWS);
+                let unread = cut.map_or(SCORED_ROWS, |block| block.end - self.committed);
+                Claim { unread, drafts: 0, blocks }
             }
-            _ => Claim { unread: self.unread(), drafts: self.draft.len().min(self.room(limits)) },
+            _ if blocks.is_empty() => {
+                Claim { unread, drafts: self.draft.len().min(self.room(limits)), blocks }
+            }
+            _ => Claim { unread, drafts: 0, blocks },
         }
+    }
+
+    /// A block's places among the unread tokens.
+    fn offsets(&self, soft: &Soft) -> Range<usize> {
+        soft.range.start - self.committed..soft.range.end - self.committed
     }
 
     /// Sends `rows` rows of its slot off, the batch's `first` and those after it: what they hold,
@@ -235,8 +265,13 @@ impl Sequence {
     }
 
     /// The rows that were just sent off, after how many entries. Rows that yield a token bring back
-    /// their hidden state too if `hidden`.
-    pub(crate) fn span(&self, flight: &Flight, hidden: bool) -> (SpanSpec, u32) {
+    /// their hidden state too if `hidden`. What soft rows are rows of is added to `soft`.
+    pub(crate) fn span(
+        &self,
+        flight: &Flight,
+        hidden: bool,
+        soft: &mut Vec<Arc<SoftRows>>,
+    ) -> (SpanSpec, u32) {
         let (base, known) = (self.committed as u32, flight.known);
         let (mut rows, mut parents) = (Vec::new(), Vec::new());
         let mut depths = Vec::new();
@@ -249,7 +284,8 @@ impl Sequence {
             depths.push(depths[parent] + 1);
             parents.push(Some(parent));
         }
-        let known = self.tokens[self.committed..self.committed + known].iter().copied();
+        let read = self.committed..self.committed + known;
+        let known = self.tokens[read.clone()].iter().copied();
         let tokens = known.chain(flight.draft.nodes().iter().map(|(token, _)| *token));
         let first_choice = parents.len() - flight.choices;
         for (i, token) in tokens.enumerate() {
@@ -260,7 +296,17 @@ impl Sequence {
         if flight.draft.is_chain() {
             parents.clear();
         }
-        (SpanSpec { rows, parents, blocks: Vec::new() }, base)
+        let mut blocks = Vec::new();
+        for block in self.blocks.within(read) {
+            let source = SoftId(soft.len() as u32);
+            soft.push(block.rows.clone());
+            let places = self.offsets(block);
+            for (row, place) in (0..).zip(&mut rows[places.clone()]) {
+                place.input = Input::Soft { source, row };
+            }
+            blocks.push(places);
+        }
+        (SpanSpec { rows, parents, blocks }, base)
     }
 
     /// What row `i` of a span that was just sent off should bring back.
@@ -359,6 +405,7 @@ impl Sequence {
                 }
             };
             self.tokens.push(token);
+            self.names.push(token);
             self.draft = Draft::default();
             self.hidden = hidden.get(row).map(|state| state.to_vec());
             step.text.push((token, logprobs));

@@ -1,42 +1,57 @@
 //! How the rows of a step are shared out.
 
+use std::ops::Range;
+
 use crate::Limits;
 
 /// What one sequence could use of a step.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Claim {
     /// Known tokens to read, at least one.
     pub(crate) unread: usize,
     /// Guesses to check after them.
     pub(crate) drafts: usize,
+    /// Stretches of the known tokens that are read whole or not yet.
+    pub(crate) blocks: Vec<Range<usize>>,
+}
+
+impl Claim {
+    /// The most rows, up to `rows`, that end inside no block.
+    fn whole(&self, rows: usize) -> usize {
+        let cut = self.blocks.iter().find(|block| block.start < rows && rows < block.end);
+        cut.map_or(rows, |block| block.start)
+    }
 }
 
 /// Rows for each claim, given in order of precedence.
 ///
 /// Sequences that need one row come first, so a text that has begun moves in every step. Then
-/// those with more to read, each taking what it can. Guesses get what is left: a guess never
-/// takes a row from a known token.
+/// those with more to read, each taking what it can without cutting a block; whoever comes first
+/// among them finds room for any block that [`Limits::block`] admits. Guesses get what is left: a
+/// guess never takes a row from a known token.
 pub(crate) fn share(claims: &[Claim], limits: &Limits) -> Vec<usize> {
     let mut given = vec![0; claims.len()];
     let mut left = limits.step;
-    let mut grant = |given: &mut usize, rows: usize| {
+    let mut grant = |given: &mut usize, rows: usize, claim: &Claim| {
         let rows = rows.min(limits.burst - *given).min(left);
+        let rows = if *given == 0 { claim.whole(rows) } else { rows };
         *given += rows;
         left -= rows;
     };
     for (given, claim) in given.iter_mut().zip(claims) {
         if claim.unread == 1 {
-            grant(given, 1);
+            grant(given, 1, claim);
         }
     }
     for (given, claim) in given.iter_mut().zip(claims) {
         if claim.unread > 1 {
-            grant(given, claim.unread);
+            grant(given, claim.unread, claim);
         }
     }
-    // Whoever could not read everything has a full burst, or nothing is left.
     for (given, claim) in given.iter_mut().zip(claims) {
-        grant(given, claim.drafts);
+        if *given == claim.unread {
+            grant(given, claim.drafts, claim);
+        }
     }
     given
 }
@@ -47,7 +62,7 @@ mod tests {
 
     fn rows(step: usize, burst: usize, claims: &[(usize, usize)]) -> Vec<usize> {
         let limits = Limits { slots: claims.len(), context: 99, burst, step, waiting: 0 };
-        let claim = |&(unread, drafts)| Claim { unread, drafts };
+        let claim = |&(unread, drafts)| Claim { unread, drafts, ..Claim::default() };
         share(&claims.iter().map(claim).collect::<Vec<_>>(), &limits)
     }
 
@@ -61,6 +76,19 @@ mod tests {
     #[test]
     fn guesses_follow_only_a_prompt_read_to_its_end() {
         assert_eq!(rows(9, 4, &[(5, 4), (2, 4)]), [4, 4]);
+    }
+
+    #[test]
+    fn a_block_is_read_whole_or_not_yet() {
+        let limits = Limits { slots: 3, context: 99, burst: 8, step: 10, waiting: 0 };
+        let block = |at: usize| Claim { unread: 12, drafts: 0, blocks: vec![at..at + 6] };
+        let one = Claim { unread: 1, ..Claim::default() };
+        let given = |claims: &[Claim]| share(claims, &limits);
+        assert_eq!(given(&[block(0)]), [8]);
+        assert_eq!(given(&[block(3)]), [3], "the block would end after the burst");
+        assert_eq!(given(&[block(2), block(0)]), [8, 0], "two rows are left, and it takes six");
+        assert_eq!(given(&[block(0), one.clone(), one]), [8, 1, 1]);
+        assert_eq!(limits.block(), 8);
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! One step: the only place where a scheduler meets a model.
 
+use std::sync::Arc;
+
 use lapidary_core::{Backend, Batch, CacheFull, KvCache, SlotId};
 use lapidary_model::{Hooks, Model, NoHooks, Outputs, Step, StepError, run_step};
 
 use crate::{
-    Admission, CacheOp, Drafter, NoWatch, Phase, Prefixes, Scheduler, StepWatch, Target, Way,
+    Admission, CacheOp, Drafter, NoWatch, Phase, Prefixes, Scheduler, SoftRows, StepWatch, Target,
+    Way,
 };
 
 /// What a step makes use of besides the model.
@@ -58,7 +61,10 @@ pub fn turn_with<B: Backend>(
         watch.passed(Phase::Commit);
         return Ok(false);
     };
-    match run(Target { ops, model, cache }, &batch, hooks, watch) {
+    let upload = |rows: &Arc<SoftRows>| ops.upload(rows.values(), rows.width());
+    let soft: Vec<_> = scheduler.soft().iter().map(upload).collect();
+    let step = (&batch, soft.as_slice());
+    match run(Target { ops, model, cache }, step, hooks, watch) {
         Ok(outputs) => {
             scheduler.handle_outputs(&outputs);
             watch.passed(Phase::Sample);
@@ -74,17 +80,17 @@ pub fn turn_with<B: Backend>(
     Ok(true)
 }
 
-/// Plans the batch and runs it.
+/// Plans the batch and runs it, with the soft rows it takes in.
 fn run<B: Backend>(
     target: Target<'_, B>,
-    batch: &Batch,
+    (batch, soft): (&Batch, &[B::Act]),
     hooks: &mut dyn Hooks<B>,
     watch: &mut dyn StepWatch,
 ) -> Result<Outputs, StepError> {
     let Target { ops, model, cache } = target;
     let planned = cache.plan(ops, batch);
     watch.passed(Phase::Plan);
-    let step = Step { batch, kv: planned?, soft: &[] };
+    let step = Step { batch, kv: planned?, soft };
     let outputs = run_step(ops, model, cache, &step, hooks);
     watch.passed(Phase::Run);
     Ok(outputs?)
@@ -114,7 +120,8 @@ fn begin<B: Backend>(
     cache: &mut dyn KvCache<B>,
     prefixes: &mut Prefixes,
 ) -> (SlotId, u32) {
-    let Admission { usable, ways, .. } = admission;
+    let ways = &admission.ways;
+    let usable = admission.usable_before(prefixes.longest(&admission.usable));
     let fresh = ways.iter().find_map(|way| match way {
         Way::Fresh { slot } => Some(*slot),
         _ => None,

@@ -101,6 +101,7 @@ pub(crate) fn job(asked: &ChatRequest, app: &App) -> Result<Job, ApiError> {
     let grammar = constraint::of(asked, &tools, thinking, &written, app)?;
     Ok(Job {
         prompt: written.tokens,
+        soft: written.soft,
         max_tokens: asked.max_completion_tokens.or(asked.max_tokens),
         sampling: sampling(&asked.sampling, app)?,
         stops: stops(&asked.sampling)?,

@@ -66,6 +66,7 @@ fn job(asked: &CompletionRequest, app: &App) -> Result<(Job, String), ApiError> 
     let given = asked.prompt.as_ref().ok_or_else(|| ApiError::missing("prompt"))?;
     let (prompt, text) = prompt(given, app)?;
     let job = Job {
+        soft: Vec::new(),
         prompt,
         max_tokens: asked.max_tokens,
         sampling: sampling(&asked.sampling, app)?,

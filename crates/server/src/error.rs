@@ -163,7 +163,9 @@ impl From<SubmitError> for ApiError {
                 let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "engine_down", public);
                 Self { private: Some(message), ..error }
             }
-            SubmitError::Refused(_) | SubmitError::UnknownToken { .. } => {
+            SubmitError::Refused(_)
+            | SubmitError::UnknownToken { .. }
+            | SubmitError::SoftWidth { .. } => {
                 Self::new(StatusCode::BAD_REQUEST, "invalid_value", message)
             }
         }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lapidary_core::{Constraint, TokenId};
-use lapidary_engine::{Event, Finish, Guesses, Pooling, Request, Sampling, Ticket};
+use lapidary_engine::{Event, Finish, Guesses, Pooling, Request, Sampling, Soft, Ticket};
 use lapidary_text::{ReplyStream, StopStrings, TextStream, ToolCall};
 
 use crate::app::App;
@@ -19,6 +19,8 @@ use crate::wire::common::{CompletionTokens, PromptTokens, Timings, Usage};
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) prompt: Vec<TokenId>,
+    /// Pictures in the prompt.
+    pub(crate) soft: Vec<Soft>,
     pub(crate) max_tokens: Option<u32>,
     pub(crate) sampling: Sampling,
     /// Texts that end an answer.
@@ -111,6 +113,7 @@ impl Generation {
             Read::Plain => Reader::Plain(TextStream::default()),
         };
         let request = Request {
+            soft: job.soft,
             max_tokens: job.max_tokens,
             stop: app.model().end.clone(),
             sampling: job.sampling.clone(),

@@ -3,6 +3,8 @@
 use lapidary_core::TokenId;
 use lapidary_text::{ChatTemplate, Tokenizer};
 
+use crate::images::Images;
+
 /// What stands between a client's words and the engine.
 pub struct Model {
     /// What it is called in answers.
@@ -17,6 +19,8 @@ pub struct Model {
     pub end: Vec<TokenId>,
     /// Tokens that are never chosen.
     pub suppress: Vec<TokenId>,
+    /// How it looks at pictures, if it can.
+    pub images: Option<Images>,
     /// Where requests that say nothing start from.
     pub defaults: Defaults,
     /// Tokens that prompt and text may have together.

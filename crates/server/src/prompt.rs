@@ -2,12 +2,14 @@
 
 use axum::http::StatusCode;
 use lapidary_core::TokenId;
+use lapidary_engine::Soft;
 use lapidary_text::{
     ChatTemplate, Content, Conversation, Message, Part, Role, TemplateError, normalise,
 };
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::images;
 
 /// A conversation written down.
 #[derive(Debug)]
@@ -16,6 +18,8 @@ pub(crate) struct Written {
     pub(crate) text: String,
     /// As the model reads it.
     pub(crate) tokens: Vec<TokenId>,
+    /// The pictures in it.
+    pub(crate) soft: Vec<Soft>,
     /// The beginning of the answer that the client wrote in the model's name.
     pub(crate) prefill: Option<String>,
 }
@@ -29,16 +33,21 @@ pub(crate) fn write(mut chat: Conversation, app: &App) -> Result<Written, ApiErr
     if chat.messages.is_empty() {
         return Err(ApiError::field("messages", "`messages` is empty; send at least one message"));
     }
-    refuse_media(&chat)?;
+    let model = app.model();
+    images::refuse_others(&chat, model.images.as_ref())?;
     let template = template(app)?;
     normalise(&mut chat);
     template.suit_results(&mut chat);
     let said = chat.messages.last().and_then(says_only_text);
     chat.add_generation_prompt = said.is_none();
     let prompt = template.render(&chat).map_err(refused)?;
-    let tokenizer = &app.model().tokenizer;
-    let mut written =
-        Written { text: prompt.text(), tokens: prompt.encode(tokenizer), prefill: None };
+    let tokenizer = &model.tokenizer;
+    let mut written = Written {
+        text: prompt.text(),
+        tokens: prompt.encode(tokenizer),
+        soft: Vec::new(),
+        prefill: None,
+    };
     if let Some(said) = said {
         let known = TURN_ENDS.iter().find_map(|end| Some((end, tokenizer.specials().token(end)?)));
         let (end, token) = known.ok_or_else(cannot_continue)?;
@@ -52,6 +61,8 @@ pub(crate) fn write(mut chat: Conversation, app: &App) -> Result<Written, ApiErr
         }
         written.prefill = Some(said.trim().to_owned());
     }
+    let sight = (model.images.as_ref(), app.engine(), tokenizer);
+    (written.tokens, written.soft) = images::place(&chat, written.tokens, sight)?;
     Ok(written)
 }
 
@@ -79,18 +90,6 @@ fn says_only_text(message: &Message) -> Option<String> {
         Content::Object(_) => return None,
     };
     (!text.trim().is_empty()).then_some(text)
-}
-
-fn refuse_media(chat: &Conversation) -> Result<(), ApiError> {
-    match chat.media().next() {
-        None => Ok(()),
-        Some((kind, _)) => {
-            let word = kind.word();
-            let public = format!("this model takes no {word}; send text parts only");
-            let error = ApiError::unsupported("messages", public);
-            Err(ApiError { code: "unsupported_content", ..error })
-        }
-    }
 }
 
 fn refused(error: TemplateError) -> ApiError {

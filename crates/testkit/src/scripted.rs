@@ -68,6 +68,7 @@ impl Script {
             ops,
             model: Box::new(model),
             cache: Box::new(Unforked(cache.unwrap_or_else(|e| panic!("{e}")))),
+            tower: None,
             drafter,
             prefixes: Prefixes::none(),
             hooks: Box::new(NoHooks),

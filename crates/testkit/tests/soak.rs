@@ -41,6 +41,7 @@ fn parts() -> Parts<Cpu> {
         ops,
         model: Box::new(model),
         cache: Box::new(cache),
+        tower: None,
         drafter: Box::new(NoDrafts),
         hooks: Box::new(NoHooks),
         prefixes: Prefixes::new(Box::new(HostShelf::default()), budget),

@@ -18,8 +18,10 @@ impl Scheduler {
         let sequence = self.next_to_seat()?;
         let taken = self.running.iter().map(|s| (s.slot, s.sequence.held()));
         let usable = sequence.usable().to_vec();
-        let ways = ways(&usable, &self.idle, taken);
-        let admission = Admission { id: sequence.id, sample: sequence.sample, usable, ways };
+        let ways = ways(&usable, sequence.blocks(), &self.idle, taken);
+        let blocks = sequence.blocks().ranges().collect();
+        let (id, sample) = (sequence.id, sequence.sample);
+        let admission = Admission { id, sample, usable, blocks, ways };
         self.admitting = Some(sequence);
         Some(admission)
     }

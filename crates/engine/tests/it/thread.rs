@@ -24,6 +24,7 @@ fn parts(limits: Limits, ops: Fake) -> Parts<Fake> {
         ops,
         model: Box::new(FakeModel),
         cache: Box::new(FakeCache::new(&limits)),
+        tower: None,
         drafter: Box::new(NoDrafts),
         hooks: Box::new(NoHooks),
         prefixes: Prefixes::none(),

@@ -93,6 +93,7 @@ fn model(tokenizer: Tokenizer, template: &str, context: u32) -> Model {
         template: Some(template),
         end,
         suppress: Vec::new(),
+        images: None,
         defaults: Defaults { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, thinking: false },
         context,
         tokenizer,
