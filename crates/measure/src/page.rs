@@ -39,14 +39,20 @@ pub fn page(title: &str, facts: &[String], timings: &[Timing]) -> String {
     page + "</html>\n"
 }
 
+/// Plain decoding.
 fn decoded(timings: &[Timing]) -> impl Iterator<Item = &Timing> {
-    timings.iter().filter(|t| t.test == Test::Decode)
+    timings.iter().filter(|t| t.test == Test::Decode && t.luck.is_none())
 }
 
 fn label(t: &Timing) -> String {
     match t.test {
         Test::Prefill => format!("prefill {}", t.n),
-        Test::Decode => format!("decode {}, depth {}, {} at once", t.n, t.depth, t.batch),
+        Test::Decode => {
+            let guesses = t.luck.map_or_else(String::new, |luck| {
+                format!(", {} guesses of which {} come true", luck.length, luck.accept)
+            });
+            format!("decode {}, depth {}, {} at once{guesses}", t.n, t.depth, t.batch)
+        }
     }
 }
 
@@ -156,6 +162,7 @@ mod tests {
             n: 64,
             depth,
             batch: 1,
+            luck: None,
             tok_s,
             spread: 0.04,
             floor_tok_s,
