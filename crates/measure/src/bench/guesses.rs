@@ -68,7 +68,7 @@ impl<B: Backend> Bench<'_, B> {
             let known = (0..read).map(|i| self.token(i)).collect();
             texts.push(Text { slot, known, hidden: None });
         }
-        let mut chance = 1;
+        let mut chance = Chance::default();
         self.step(&mut texts, None, &mut chance)?;
         let began = Instant::now();
         let mut decoded = 0;
@@ -86,7 +86,7 @@ impl<B: Backend> Bench<'_, B> {
         &mut self,
         texts: &mut [Text],
         guessing: Option<&mut Guessing<'_, B>>,
-        chance: &mut u64,
+        chance: &mut Chance,
     ) -> Result<u64, StepError> {
         let accept = guessing.as_ref().map_or(0.0, |guessing| guessing.luck.accept);
         let chains =
@@ -104,7 +104,7 @@ impl<B: Backend> Bench<'_, B> {
         let mut gained = 0;
         let mut first = 0;
         for (text, chain) in texts.iter_mut().zip(chains) {
-            let came_true = chain.iter().take_while(|_| happens(accept, chance)).count();
+            let came_true = chance.next(accept, chain.len());
             let kept: Vec<_> = (0..=came_true).collect();
             self.cache.commit(self.ops, text.slot, &kept);
             text.known.extend(&chain[..came_true]);
@@ -133,10 +133,18 @@ fn state(out: &Outputs, row: usize) -> Option<Vec<f32>> {
     out.hidden.iter().find(|(at, _)| *at == row).map(|(_, state)| state.clone())
 }
 
-/// Whether something of that likelihood happens, the same in every run.
-fn happens(likelihood: f64, state: &mut u64) -> bool {
-    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    ((*state >> 11) as f64) < likelihood * (1_u64 << 53) as f64
+/// How many guesses come true, step after step: spread so evenly that few steps have the mean of many.
+#[derive(Default)]
+struct Chance(f64);
+
+impl Chance {
+    /// Of `length` guesses in a row, each of which comes true with the chance `accept` if those before
+    /// it did.
+    fn next(&mut self, accept: f64, length: usize) -> usize {
+        const GOLDEN: f64 = 0.618_033_988_749_894_8;
+        self.0 = (self.0 + GOLDEN).fract();
+        (1..=length).take_while(|&n| self.0 < accept.powi(n as i32)).count()
+    }
 }
 
 #[cfg(test)]
@@ -144,11 +152,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn luck_is_as_often_as_it_is_said_to_be() {
-        for likelihood in [0.0, 0.25, 0.7, 1.0] {
-            let mut state = 1;
-            let lucky = (0..10_000).filter(|_| happens(likelihood, &mut state)).count();
-            assert!((lucky as f64 - 1e4 * likelihood).abs() < 200.0, "{lucky} for {likelihood}");
+    fn a_few_steps_are_as_lucky_as_many() {
+        for (accept, length) in [(0.0_f64, 3), (0.25, 1), (0.7, 3), (0.9, 8), (1.0, 4)] {
+            let expected: f64 = (1..=length).map(|n| accept.powi(n)).sum();
+            for steps in [40, 1000] {
+                let mut chance = Chance::default();
+                let lucky: usize = (0..steps).map(|_| chance.next(accept, length as usize)).sum();
+                let mean = lucky as f64 / f64::from(steps);
+                assert!((mean - expected).abs() < 0.05, "{mean} for {expected}, {steps} steps");
+            }
         }
     }
 }
