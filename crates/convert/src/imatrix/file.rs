@@ -78,7 +78,7 @@ impl Imatrix {
             let wrong = |fault| ImatrixError::Entry { origin: origin(), name: name.into(), fault };
             let sums = gguf.floats(name)?;
             let counts = gguf.floats(&format!("{matrix}{COUNTS}"))?;
-            if counts.is_empty() || sums.is_empty() || !sums.len().is_multiple_of(counts.len()) {
+            if !sums.len().is_multiple_of(counts.len()) {
                 return Err(wrong("does not divide into as many matrices as have counts"));
             }
             if !sums.iter().chain(&counts).all(|x| x.is_finite() && *x >= 0.0) {

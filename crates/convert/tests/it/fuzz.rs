@@ -50,6 +50,8 @@ fn damaged_vocabularies_are_refused_or_sound() {
     attack("sentencepiece", fuzz::sentencepiece);
 }
 
+// The reader divides by the number of counts; that there is one is GGUF's rule that no dimension is
+// zero.
 #[test]
 fn importance_without_a_count_is_refused() {
     let seed = fs::read(repository("crates/convert/tests/corpus/imatrix/experts.gguf")).unwrap();
