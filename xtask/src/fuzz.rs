@@ -15,6 +15,8 @@ const TARGETS: &[(&str, &str)] = &[
     ("saved", "crates/format/tests/corpus"),
     ("image", "crates/media/tests/data"),
     ("config", "crates/model/tests/corpus"),
+    ("imatrix", "crates/convert/tests/corpus/imatrix"),
+    ("sentencepiece", "crates/convert/tests/corpus/sentencepiece"),
     ("tokenizer", "crates/text/tests/corpus/tokenizer"),
     ("template", "crates/text/tests/corpus/template"),
     ("grammar", "crates/text/tests/corpus/grammar"),

@@ -24,6 +24,8 @@ pub mod quantise;
 pub mod search;
 
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 mod unfinished;
 mod verify;
 mod workers;

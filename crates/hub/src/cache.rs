@@ -126,10 +126,11 @@ impl Cache {
     }
 }
 
-/// A name that nobody reads, in the same folder.
+/// A name that nobody reads, in the same folder; no other thread or process has it.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.unfinished", std::process::id()));
+    let (process, thread) = (std::process::id(), std::thread::current().id());
+    name.push(format!(".{process}.{thread:?}.unfinished"));
     path.with_file_name(name)
 }
 

@@ -2,6 +2,7 @@
 
 mod answers;
 mod conversion;
+mod fuzz;
 mod hostile;
 mod imatrix;
 mod known_rows;

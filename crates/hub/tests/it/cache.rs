@@ -73,7 +73,7 @@ fn what_is_here_is_not_asked_for() {
 }
 
 #[test]
-fn two_processes_fetch_a_file_once() {
+fn whoever_comes_second_waits_for_the_first() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = Cache::at(folder.path());
     let imitation = two();
