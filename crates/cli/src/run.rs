@@ -31,7 +31,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     let source = find(args.model.model.as_deref())?;
     let text = Text::with_template(&source, args.template.chat_template.as_deref())?;
     let prompt = prompt_tokens(args, &text, prompt)?;
-    let sampling = sampling(&args.sampling, Preset::Greedy, &source, &text)?;
+    let mut sampling = sampling(&args.sampling, Preset::Greedy, &source, &text)?;
+    if args.ignore_eos {
+        sampling.suppress.extend(&text.end);
+    }
     let thinking = if args.template.think { Thinking::First } else { Thinking::Never };
     let thinking = thinking.after(&prompt, &text.tokenizer);
     let grammar = grammar(&args.rules, &text.tokenizer, thinking)?;

@@ -11,7 +11,7 @@ mod divergence;
 mod shape;
 mod trace;
 
-pub use answers::{Answer, AnswerError, Exam, Score, read_answers};
+pub use answers::{Answer, AnswerError, Effort, Exam, Score, read_answers};
 pub use baseline::{Baseline, Distance};
 pub use bench::{Ceilings, Cost, Plan, Test, Timing, bench};
 pub use divergence::{Divergence, divergence, windows};

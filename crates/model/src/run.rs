@@ -141,11 +141,35 @@ pub fn run_step<B: Backend>(
     hooks.batch(batch);
     let states = model.forward(ops, cache, step, hooks);
     let hidden = fetch(ops, batch, |row| row.want.hidden, |rows| ops.select(&states, rows))?;
-    let head = |rows: &[usize]| model.logits(ops, &ops.select(&states, rows));
-    let logits = fetch(ops, batch, |row| row.want.logits, head)?;
-    let top = fetch_top(ops, batch, head)?;
+    let (logits, top) = decide(ops, batch, |rows| model.logits(ops, &ops.select(&states, rows)))?;
     ops.finish()?;
     Ok(Outputs { hidden, logits, top })
+}
+
+/// Whole rows of logits with their rows.
+type Whole = Vec<(usize, Vec<f32>)>;
+/// The likeliest tokens with their rows.
+type Likeliest = Vec<(usize, Vec<Candidate>)>;
+
+/// Whole rows of logits and the likeliest tokens, each of the rows that want them. The head, which
+/// reads more weights than any layer, is run once, for both kinds of rows.
+fn decide<B: Backend>(
+    ops: &B,
+    batch: &Batch,
+    head: impl Fn(&[usize]) -> B::Act,
+) -> Result<(Whole, Likeliest), DeviceError> {
+    let (whole, likeliest) = (|row: &Row| row.want.logits, |row: &Row| row.want.top > 0);
+    let deciding = batch.rows_where(|row| whole(row) || likeliest(row));
+    if deciding.iter().all(|&row| !whole(&batch.rows()[row])) {
+        return Ok((Vec::new(), fetch_top(ops, batch, head)?));
+    }
+    if deciding.iter().all(|&row| !likeliest(&batch.rows()[row])) {
+        return Ok((fetch(ops, batch, whole, head)?, Vec::new()));
+    }
+    let all = head(&deciding);
+    let place = |row: &usize| deciding.binary_search(row).expect("the row decides");
+    let of = |rows: &[usize]| ops.select(&all, &rows.iter().map(place).collect::<Vec<_>>());
+    Ok((fetch(ops, batch, whole, of)?, fetch_top(ops, batch, of)?))
 }
 
 /// The likeliest tokens of the rows that want some. The device looks for as many as the greediest
@@ -154,7 +178,7 @@ fn fetch_top<B: Backend>(
     ops: &B,
     batch: &Batch,
     head: impl FnOnce(&[usize]) -> B::Act,
-) -> Result<Vec<(usize, Vec<Candidate>)>, DeviceError> {
+) -> Result<Likeliest, DeviceError> {
     let rows = batch.rows_where(|row| row.want.top > 0);
     let Some(most) = rows.iter().map(|&row| batch.rows()[row].want.top).max() else {
         return Ok(Vec::new());
