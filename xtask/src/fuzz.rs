@@ -9,12 +9,14 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail, ensure};
 
 /// A target and where its kept inputs lie.
-const TARGETS: [(&str, &str); 5] = [
+const TARGETS: [(&str, &str); 7] = [
     ("gguf", "crates/format/tests/corpus"),
     ("safetensors", "crates/format/tests/corpus"),
     ("config", "crates/model/tests/corpus"),
     ("tokenizer", "crates/text/tests/corpus/tokenizer"),
     ("template", "crates/text/tests/corpus/template"),
+    ("reply", "crates/text/tests/corpus/reply"),
+    ("request", "crates/server/tests/corpus/request"),
 ];
 /// How long each target runs unless told otherwise.
 const SECONDS: u32 = 30;
