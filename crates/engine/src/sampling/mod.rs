@@ -19,8 +19,8 @@
 //! 8. `min_p` keeps those at least `min_p` times as likely as the likeliest.
 //! 9. `xtc` drops the obvious, if a seeded number says so.
 //! 10. `temperature` sharpens or flattens what is left, and one is drawn: another seeded number, a
-//!    share of the whole, is counted off from the likeliest down, or in order of id if steps 5 to
-//!    8 are all off.
+//!     share of the whole, is counted off from the likeliest down, or in order of id if steps 5 to
+//!     8 are all off.
 //!
 //! This is llama.cpp's order. Truncation comes before temperature, so what can be drawn does not
 //! depend on how boldly it is drawn; at temperature 1, where the Gemma models ask to be run, the
