@@ -1,6 +1,7 @@
 //! `cargo xtask contract`: the official clients of OpenAI and Anthropic against a real server.
 //!
-//! The clients come from PyPI and npm, into `target/contract`. The server is the release binary with
+//! Besides, an independent judge of answers under schemas, and the chat page in a browser. The clients
+//! come from PyPI and npm, into `target/contract`. The server is the release binary with
 //! the built-in model.
 
 use std::fs;
@@ -10,6 +11,9 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, ensure};
 
+/// Random schemas that are asked for.
+const SCHEMAS: &str = "500";
+
 pub(crate) fn contract() -> anyhow::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let scripts = root.join("contract");
@@ -18,8 +22,20 @@ pub(crate) fn contract() -> anyhow::Result<()> {
     let script = javascript(&scripts, &folder)?;
     run(Command::new("cargo").args(["build", "--release", "--quiet", "-p", "lapidary"]))?;
     let server = Server::start(&root.join("target/release/lapidary"))?;
-    run(Command::new(python).arg(scripts.join("contract.py")).arg(&server.address))?;
+    run(Command::new(&python).arg(scripts.join("contract.py")).arg(&server.address))?;
+    let schemas = scripts.join("schemas.py");
+    run(Command::new(&python).arg(schemas).args([&*server.address, SCHEMAS]))?;
+    page(&python, &scripts, &server)?;
     run(Command::new("node").arg(script).arg(&server.address))
+}
+
+/// The chat page in a browser, where there is one that can be driven.
+fn page(python: &Path, scripts: &Path, server: &Server) -> anyhow::Result<()> {
+    if Command::new("chromedriver").arg("--version").stdout(Stdio::null()).status().is_err() {
+        eprintln!("skipped: the chat page in a browser, for want of chromedriver");
+        return Ok(());
+    }
+    run(Command::new(python).arg(scripts.join("page.py")).arg(&server.address))
 }
 
 /// A Python with the clients.

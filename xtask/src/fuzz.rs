@@ -20,6 +20,8 @@ const TARGETS: &[(&str, &str)] = &[
     ("tokenizer", "crates/text/tests/corpus/tokenizer"),
     ("template", "crates/text/tests/corpus/template"),
     ("grammar", "crates/text/tests/corpus/grammar"),
+    ("reply", "crates/text/tests/corpus/reply"),
+    ("request", "crates/server/tests/corpus/request"),
 ];
 /// How long each target runs unless told otherwise.
 const SECONDS: u32 = 30;

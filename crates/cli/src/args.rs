@@ -138,6 +138,9 @@ pub(crate) struct SamplingArgs {
     /// Keep only the N likeliest tokens; 0 keeps all.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) top_k: Option<usize>,
+    /// Keep the tokens about as surprising as one is on average that make up this probability.
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub(crate) typical_p: Option<f32>,
     /// Keep the likeliest tokens that make up this probability.
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub(crate) top_p: Option<f32>,
@@ -290,6 +293,9 @@ pub(crate) struct RunArgs {
     /// Fewest tokens to produce before the text may end.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) min_tokens: u32,
+    /// Choose no token that ends the text: it goes on for -n tokens, or to the end of the context.
+    #[arg(long)]
+    pub(crate) ignore_eos: bool,
     #[command(flatten)]
     pub(crate) rules: RulesArgs,
     /// With --json: each token's log-probability and those of the N likeliest.
@@ -422,6 +428,15 @@ pub(crate) struct EvalArgs {
     /// Count right answers of a JSONL file (prompt_ids, expected, greedy_ids, category).
     #[arg(long, value_name = "FILE", conflicts_with = "kld")]
     pub(crate) answers: Option<PathBuf>,
+    /// With --answers: questions that are answered at once.
+    #[arg(long, value_name = "N", default_value_t = 16,
+        value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) slots: u16,
+    #[command(flatten)]
+    pub(crate) draft: DraftArgs,
+    /// With --draft: guess as much as is allowed, whether it pays or not.
+    #[arg(long)]
+    pub(crate) draft_always: bool,
     /// Multiply with the stored codes, or decode all weights to floats first.
     #[arg(long, value_name = "stored|f32", default_value = "stored")]
     pub(crate) weights: Weights,

@@ -1,12 +1,16 @@
 //! `lapidary eval`: what a regime or a file costs in quality.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
 use lapidary_cache::{Extent, KvBytes};
 use lapidary_core::KvKernels;
+use lapidary_engine::{Drafting, Target};
 use lapidary_format::Source;
-use lapidary_measure::{Divergence, Exam, Score, divergence, read_answers, windows};
+use lapidary_measure::{
+    Answer, Divergence, Effort, Exam, Score, divergence, read_answers, windows,
+};
 use lapidary_model::Precision;
 use lapidary_model::config::Config;
 use lapidary_model::gemma::Gemma;
@@ -18,9 +22,8 @@ use crate::device::{Device, Work, run_on};
 use crate::engine::{bar, cache, check_layers, context, extent, limits, load_model, stored_layers};
 use crate::failure::Failure;
 use crate::model::{self, Text, find};
+use crate::run::rate;
 
-/// Questions that are answered at once.
-const SLOTS: usize = 16;
 /// Tokens that a question and its answer may have together.
 const ANSWER_CONTEXT: u32 = 4096;
 
@@ -100,23 +103,44 @@ impl<B: KvKernels> Subject<B> {
             let message = format!("{} holds no answers; give one a line", file.display());
             return Err(Failure::work("answers", message));
         }
-        let context = context(args.device.ctx, &self.config)?.min(ANSWER_CONTEXT);
-        let extent = Extent { slots: SLOTS, ..extent(context) };
-        let mut cache = cache(&self.ops, &self.model, &args.device.kv, extent)?;
-        let decode = |ids: &[_]| self.text.tokenizer.decode(ids);
-        let exam = Exam {
-            answers: &answers,
-            end: &self.text.end,
-            decode: &decode,
-            limits: limits(extent),
-        };
         let bar = bar("{bar:40} {pos} of {len} answers, {eta} left");
         bar.set_length(answers.len() as u64);
-        let mut progress = |done| bar.set_position(done as u64);
-        let score = exam.take(&self.ops, &self.model, &mut cache, &mut progress);
+        let scores = self.scores(args, &answers, &mut |done| bar.set_position(done as u64));
         bar.finish_and_clear();
-        show_score(&score.map_err(|e| Failure::work("step", e))?, args.json);
+        show_scores(&scores?, args.json);
         Ok(0)
+    }
+
+    /// The score of each category, one after another.
+    fn scores(
+        self,
+        args: &EvalArgs,
+        answers: &[Answer],
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<BTreeMap<String, Score>, Failure> {
+        args.draft.check()?;
+        let context = context(args.device.ctx, &self.config)?.min(ANSWER_CONTEXT);
+        let extent = Extent { slots: usize::from(args.slots), ..extent(context) };
+        let mut cache = cache(&self.ops, &self.model, &args.device.kv, extent)?;
+        let target = Config { vocab: self.model.vocab, ..self.config };
+        let mut drafter = args.draft.drafter(&self.ops, &target, extent)?;
+        let drafting = Drafting { adaptive: !args.draft_always, ..args.draft.drafting() };
+        let decode = |ids: &[_]| self.text.tokenizer.decode(ids);
+        let mut by_category = BTreeMap::<&String, Vec<Answer>>::new();
+        for answer in answers {
+            by_category.entry(&answer.category).or_default().push(answer.clone());
+        }
+        let (mut scores, mut before) = (BTreeMap::new(), 0);
+        for (category, answers) in by_category {
+            let (end, limits) = (&*self.text.end, limits(extent));
+            let exam = Exam { answers: &answers, end, decode: &decode, limits };
+            let target = Target { ops: &self.ops, model: &self.model, cache: &mut cache };
+            let mut told = |done| progress(before + done);
+            let score = exam.take_ahead(target, &mut *drafter, drafting, &mut told);
+            scores.insert(category.clone(), score.map_err(|e| Failure::work("step", e))?);
+            before += answers.len();
+        }
+        Ok(scores)
     }
 }
 
@@ -150,21 +174,57 @@ fn show_divergence(found: &Divergence, bytes: KvBytes, args: &EvalArgs) {
     println!("cache       {} bytes per sequence", bytes.total());
 }
 
-fn show_score(score: &Score, json: bool) {
-    let pair = |(ok, n): (usize, usize)| json!([ok, n]);
+/// What all categories come to.
+fn whole(scores: &BTreeMap<String, Score>) -> Score {
+    let mut whole = Score::default();
+    for score in scores.values() {
+        whole.right += score.right;
+        whole.total += score.total;
+        whole.equal_tokens += score.equal_tokens;
+        let Effort { tokens, guesses, time } = score.effort;
+        whole.effort.tokens += tokens;
+        whole.effort.guesses.accepted += guesses.accepted;
+        whole.effort.guesses.rejected += guesses.rejected;
+        whole.effort.time += time;
+    }
+    whole
+}
+
+fn show_scores(scores: &BTreeMap<String, Score>, json: bool) {
+    let total = whole(scores);
     if json {
-        let categories = score.categories.iter().map(|(name, own)| (name.clone(), pair(*own)));
+        let right = |score: &Score| json!([score.right, score.total]);
+        let rights = scores.iter().map(|(name, score)| (name.clone(), right(score)));
+        let efforts = scores.iter().map(|(name, score)| (name.clone(), effort(&score.effort)));
         let report = json!({
-            "categories": Value::Object(categories.collect()),
-            "total": pair((score.right, score.total)),
-            "equal_tokens": pair((score.equal_tokens, score.total)),
+            "categories": Value::Object(rights.collect()),
+            "total": right(&total),
+            "equal_tokens": [total.equal_tokens, total.total],
+            "effort": Value::Object(efforts.collect()),
+            "total_effort": effort(&total.effort),
         });
         println!("{report}");
         return;
     }
-    for (category, (right, total)) in &score.categories {
-        println!("{category:<12} {right:>4} of {total}");
+    println!("{:<12} {:>11}  tok/s  tok/step  guesses", "", "right");
+    for (category, score) in scores.iter().chain([(&"all".to_owned(), &total)]) {
+        let Score { right, total, effort, .. } = score;
+        let Effort { tokens, guesses, time } = effort;
+        let (run, speed) = (guesses.accepted + guesses.rejected, rate(*tokens, *time));
+        let (per_step, accepted) = (effort.tokens_per_step(), guesses.accepted);
+        println!(
+            "{category:<12} {right:>4} of {total:>3}  {speed:>5.0}  {per_step:>8.2}  {accepted} of {run}"
+        );
     }
-    println!("{:<12} {:>4} of {}", "right", score.right, score.total);
-    println!("{:<12} {:>4} of {}", "equal tokens", score.equal_tokens, score.total);
+    println!("{:<12} {:>4} of {:>3}", "equal tokens", total.equal_tokens, total.total);
+}
+
+fn effort(effort: &Effort) -> Value {
+    json!({
+        "tokens": effort.tokens,
+        "tok_s": rate(effort.tokens, effort.time),
+        "tokens_per_step": effort.tokens_per_step(),
+        "accepted": effort.guesses.accepted,
+        "rejected": effort.guesses.rejected,
+    })
 }

@@ -42,7 +42,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     };
     let pictures = eye.as_ref().map_or(Ok(Vec::new()), |eye| eye.pictures(&args.image))?;
     let prompt = prompt_tokens(args, &text, prompt)?;
-    let sampling = sampling(&args.sampling, Preset::Greedy, &source, &text)?;
+    let mut sampling = sampling(&args.sampling, Preset::Greedy, &source, &text)?;
+    if args.ignore_eos {
+        sampling.suppress.extend(&text.end);
+    }
     let thinking = if args.template.think { Thinking::First } else { Thinking::Never };
     let thinking = thinking.after(&prompt, &text.tokenizer);
     let grammar = grammar(&args.rules, &text.tokenizer, thinking)?;

@@ -36,6 +36,7 @@ pub(crate) fn sampling(
         seed: args.seed,
         temperature: args.temp.unwrap_or(start.temperature),
         top_k: args.top_k.unwrap_or(start.top_k),
+        typical_p: args.typical_p.unwrap_or(start.typical_p),
         top_p: args.top_p.unwrap_or(start.top_p),
         min_p: args.min_p.unwrap_or(start.min_p),
         top_n_sigma: args.top_n_sigma.unwrap_or(start.top_n_sigma),

@@ -81,6 +81,14 @@ pub(crate) struct ServeArgs {
     /// Most bytes of a request.
     #[arg(long, value_name = "BYTES", default_value_t = 32 << 20)]
     max_body: usize,
+    /// Connections at once; further ones wait for one to end.
+    #[arg(long, value_name = "N", default_value_t = 1024,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections: u32,
+    /// Seconds that the head of a request may take, from the connection or the last answer on.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30,
+        value_parser = clap::value_parser!(u64).range(1..))]
+    head_timeout: u64,
     /// Seconds of silence after which a stream sends a sign of life.
     #[arg(long, value_name = "SECONDS", default_value_t = 15,
         value_parser = clap::value_parser!(u64).range(1..))]
@@ -123,6 +131,8 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8, Failure> {
         strict: args.strict,
         keys,
         max_body: args.max_body,
+        connections: args.connections as usize,
+        head_timeout: Duration::from_secs(args.head_timeout),
         heartbeat: Duration::from_secs(args.heartbeat),
         log_prompts: args.log_prompts,
         slots: usize::from(args.slots),
@@ -203,6 +213,8 @@ fn configuration(args: &ServeArgs, running: &Running) -> Value {
         "device": running.device,
         "kv": args.device.kv.to_string(),
         "queue": args.queue,
+        "connections": args.connections,
+        "head_timeout_s": args.head_timeout,
         "heartbeat_s": args.heartbeat,
         "grace_s": args.grace,
         "tls": args.tls_cert.is_some(),

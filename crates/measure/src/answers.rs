@@ -1,10 +1,12 @@
 //! Stored answers, given again: equal texts and equal tokens, per category.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use lapidary_core::{Backend, KvCache, TokenId};
 use lapidary_engine::{
-    Event, Finish, FirstCome, Limits, NoDrafts, Request, RequestId, Scheduler, turn,
+    Drafter, Drafting, Event, Finish, FirstCome, Guesses, Limits, NoDrafts, Request, RequestId,
+    Scheduler, Target, turn,
 };
 use lapidary_model::{Model, StepError};
 use serde_json::Value;
@@ -47,6 +49,27 @@ pub struct Score {
     pub equal_tokens: usize,
     /// All answers.
     pub total: usize,
+    /// What it took.
+    pub effort: Effort,
+}
+
+/// What answering took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Effort {
+    /// Tokens of the answers, end tokens included.
+    pub tokens: usize,
+    /// What became of guesses.
+    pub guesses: Guesses,
+    /// From the first step to the last, prompts and guessing included.
+    pub time: Duration,
+}
+
+impl Effort {
+    /// Tokens that each of a text's steps yielded on average: one, and the guesses that came true.
+    pub fn tokens_per_step(&self) -> f64 {
+        let steps = self.tokens.saturating_sub(self.guesses.accepted as usize);
+        if steps == 0 { 0.0 } else { self.tokens as f64 / steps as f64 }
+    }
 }
 
 /// Reads answers, one JSON object per line: `category`, `prompt_ids`, `expected`, `greedy_ids`.
@@ -112,16 +135,45 @@ impl Exam<'_> {
         cache: &mut dyn KvCache<B>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Score, StepError> {
-        let mut scheduler = self.scheduler();
+        let drafting = Drafting { most: 0, width: 1, adaptive: false };
+        let target = Target { ops, model, cache };
+        self.take_ahead(target, &mut NoDrafts, drafting, progress)
+    }
+
+    /// The same with somebody who guesses. The answers are the same.
+    ///
+    /// # Errors
+    /// The device failed.
+    ///
+    /// # Panics
+    /// If the limits let nothing run.
+    pub fn take_ahead<B: Backend>(
+        &self,
+        target: Target<'_, B>,
+        drafter: &mut dyn Drafter<B>,
+        drafting: Drafting,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<Score, StepError> {
+        let Target { ops, model, cache } = target;
+        let mut scheduler = self.scheduler().drafting(drafting, drafter.wants_hidden());
         let mut texts: Vec<Vec<TokenId>> = vec![Vec::new(); self.answers.len()];
         let mut finished = 0;
-        while turn(&mut scheduler, ops, model, cache, &mut NoDrafts)? {
+        let mut effort = Effort::default();
+        let began = Instant::now();
+        loop {
+            let before = Instant::now();
+            if !turn(&mut scheduler, ops, model, cache, drafter)? {
+                break;
+            }
+            scheduler.handle_step_time(before.elapsed());
             while let Some(event) = scheduler.poll_event() {
                 let text = &mut texts[event.id().0 as usize];
                 match event {
                     Event::Warm { .. } | Event::Prompt { .. } | Event::Embedding { .. } => {}
                     Event::Token { token, .. } => text.push(token),
-                    Event::Finished { finish, .. } => {
+                    Event::Finished { finish, guesses, .. } => {
+                        effort.guesses.accepted += guesses.accepted;
+                        effort.guesses.rejected += guesses.rejected;
                         if let Finish::Stop { token } = finish {
                             text.push(token);
                         }
@@ -131,7 +183,9 @@ impl Exam<'_> {
                 }
             }
         }
-        let mut score = Score { total: self.answers.len(), ..Score::default() };
+        effort.time = began.elapsed();
+        effort.tokens = texts.iter().map(Vec::len).sum();
+        let mut score = Score { total: self.answers.len(), effort, ..Score::default() };
         let given = self.answers.iter().zip(&texts);
         given.for_each(|(answer, tokens)| score.add(answer, tokens, self));
         Ok(score)

@@ -12,7 +12,7 @@ mod page;
 mod shape;
 mod trace;
 
-pub use answers::{Answer, AnswerError, Exam, Score, read_answers};
+pub use answers::{Answer, AnswerError, Effort, Exam, Score, read_answers};
 pub use baseline::{Baseline, Distance};
 pub use bench::{Ceilings, Cost, Guessing, Luck, Plan, Test, Timing, bench};
 pub use divergence::{Divergence, divergence, windows};

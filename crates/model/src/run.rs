@@ -154,26 +154,50 @@ pub fn run_step<B: Backend>(
     hooks.batch(batch);
     let states = model.forward(ops, cache, step, hooks);
     let hidden = fetch(ops, batch, |row| row.want.hidden, |rows| ops.select(&states, rows))?;
-    let head = |rows: &[usize]| model.logits(ops, &ops.select(&states, rows));
-    let logits = fetch(ops, batch, |row| row.want.logits, head)?;
-    let top = fetch_top(ops, model, batch, &states)?;
+    let (logits, top) = decide(ops, model, batch, &states)?;
     ops.finish()?;
     Ok(Outputs { hidden, logits, top })
 }
 
-/// The likeliest tokens of the rows that want some. The device looks for as many as the greediest
-/// row asks for; a shorter list is the beginning of a longer one.
-fn fetch_top<B: Backend>(
+/// Whole rows of logits with their rows.
+type Whole = Vec<(usize, Vec<f32>)>;
+/// The likeliest tokens with their rows.
+type Likeliest = Vec<(usize, Vec<Candidate>)>;
+
+/// Whole rows of logits and the likeliest tokens, each of the rows that want them. The head, which
+/// reads more weights than any layer, is run once, for both kinds of rows.
+fn decide<B: Backend>(
     ops: &B,
     model: &dyn Model<B>,
     batch: &Batch,
     states: &B::Act,
-) -> Result<Vec<(usize, Vec<Candidate>)>, DeviceError> {
+) -> Result<(Whole, Likeliest), DeviceError> {
+    let (whole, likeliest) = (|row: &Row| row.want.logits, |row: &Row| row.want.top > 0);
+    let deciding = batch.rows_where(|row| whole(row) || likeliest(row));
+    if deciding.iter().all(|&row| !whole(&batch.rows()[row])) {
+        let find = |rows: &[usize], most| {
+            model.likeliest(ops, &ops.select(states, rows), rows.len(), most)
+        };
+        return Ok((Vec::new(), fetch_top(batch, find)?));
+    }
+    let all = model.logits(ops, &ops.select(states, &deciding));
+    let place = |row: &usize| deciding.binary_search(row).expect("the row decides");
+    let of = |rows: &[usize]| ops.select(&all, &rows.iter().map(place).collect::<Vec<_>>());
+    let find = |rows: &[usize], most| ops.top(&of(rows), rows.len(), most);
+    Ok((fetch(ops, batch, whole, of)?, fetch_top(batch, find)?))
+}
+
+/// The likeliest tokens of the rows that want some. The device looks for as many as the greediest
+/// row asks for; a shorter list is the beginning of a longer one.
+fn fetch_top(
+    batch: &Batch,
+    find: impl FnOnce(&[usize], usize) -> Result<Vec<Vec<Candidate>>, DeviceError>,
+) -> Result<Likeliest, DeviceError> {
     let rows = batch.rows_where(|row| row.want.top > 0);
     let Some(most) = rows.iter().map(|&row| batch.rows()[row].want.top).max() else {
         return Ok(Vec::new());
     };
-    let mut found = model.likeliest(ops, &ops.select(states, &rows), rows.len(), most)?;
+    let mut found = find(&rows, most)?;
     for (&row, candidates) in rows.iter().zip(&mut found) {
         candidates.truncate(batch.rows()[row].want.top);
     }

@@ -30,6 +30,10 @@ pub struct Settings {
     pub keys: Keys,
     /// Most bytes of a request's body.
     pub max_body: usize,
+    /// Connections at once; further ones wait for one to end. At least one.
+    pub connections: usize,
+    /// How long the head of a request may take, from the connection or the last answer on.
+    pub head_timeout: Duration,
     /// After how much silence a stream sends a sign of life.
     pub heartbeat: Duration,
     /// Whether the log may hold what people wrote.

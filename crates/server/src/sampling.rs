@@ -19,10 +19,15 @@ const BIAS: std::ops::RangeInclusive<f64> = -100.0..=100.0;
 /// How tokens are chosen.
 pub(crate) fn sampling(fields: &SamplingFields, app: &App) -> Result<Sampling, ApiError> {
     let defaults = app.model().defaults;
+    let mut suppress = app.model().suppress.clone();
+    if fields.ignore_eos == Some(true) {
+        suppress.extend(&app.model().end);
+    }
     let sampling = Sampling {
         seed: fields.seed.map_or_else(|| (app.world().random)() >> 11, |seed| seed as u64),
         temperature: fields.temperature.unwrap_or(defaults.temperature),
         top_k: fields.top_k.unwrap_or(defaults.top_k),
+        typical_p: fields.typical_p.unwrap_or(1.0),
         top_p: fields.top_p.unwrap_or(defaults.top_p),
         min_p: fields.min_p.unwrap_or(defaults.min_p),
         repeat_penalty: fields.repeat_penalty.unwrap_or(1.0),
@@ -31,7 +36,7 @@ pub(crate) fn sampling(fields: &SamplingFields, app: &App) -> Result<Sampling, A
         top_n_sigma: fields.top_n_sigma.unwrap_or(0.0),
         dry: dry(fields, app),
         xtc: xtc(fields),
-        suppress: app.model().suppress.clone(),
+        suppress,
         bias: bias(fields.logit_bias.as_ref(), app)?,
         ..Sampling::default()
     };

@@ -3,11 +3,19 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::serve::Listener;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
 
 use crate::app::App;
 use crate::tls::{Tls, TlsListener};
@@ -41,20 +49,62 @@ pub async fn serve(
 
 async fn run<L: Listener<Addr = SocketAddr>>(
     app: App,
-    listener: L,
+    mut listener: L,
     stopped: watch::Receiver<bool>,
     grace: Duration,
 ) -> io::Result<()> {
-    let served =
-        axum::serve(listener, app.router()).with_graceful_shutdown(reached(stopped.clone()));
-    let patience = async move {
-        reached(stopped).await;
-        tokio::time::sleep(grace).await;
-    };
-    tokio::select! {
-        done = served => done,
-        () = patience => Ok(()),
+    let seats = Arc::new(Semaphore::new(app.settings().connections));
+    let (router, patience) = (app.router(), app.settings().head_timeout);
+    let mut conversations = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = reached(stopped.clone()) => break,
+            // Ended ones are let go at once.
+            Some(_) = conversations.join_next() => {}
+            (stream, seat) = next(&mut listener, &seats) => {
+                let (router, stopped) = (router.clone(), stopped.clone());
+                conversations.spawn(async move {
+                    converse(stream, router, patience, stopped).await;
+                    drop(seat);
+                });
+            }
+        }
     }
+    drop(listener);
+    let ended = async { while conversations.join_next().await.is_some() {} };
+    // Whoever has not ended by then is cut.
+    let _ = tokio::time::timeout(grace, ended).await;
+    Ok(())
+}
+
+/// The next connection, once there is a seat for it. Until then it waits where the system keeps it.
+async fn next<L: Listener>(
+    listener: &mut L,
+    seats: &Arc<Semaphore>,
+) -> (L::Io, OwnedSemaphorePermit) {
+    let seat = seats.clone().acquire_owned().await.expect("seats are never closed");
+    (listener.accept().await.0, seat)
+}
+
+/// Answers one connection's requests, until it ends, or the server stops and the request under way
+/// is answered. The head of each request must come within `patience`, so that nobody holds a seat by
+/// saying nothing.
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    patience: Duration,
+    stopped: watch::Receiver<bool>,
+) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(patience);
+    let service = TowerToHyperService::new(router);
+    let mut conversation = pin!(http.serve_connection(TokioIo::new(stream), service));
+    tokio::select! {
+        // A client that broke off, or took too long, is not there to be told.
+        _ = conversation.as_mut() => return,
+        () = reached(stopped) => conversation.as_mut().graceful_shutdown(),
+    }
+    let _ = conversation.await;
 }
 
 async fn reached(mut stopped: watch::Receiver<bool>) {

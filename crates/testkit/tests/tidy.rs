@@ -56,6 +56,8 @@ const CRATES: &[Crate] = &[
         theirs: &[
             "axum",
             "futures-core",
+            "hyper",
+            "hyper-util",
             "prometheus-client",
             "rustls",
             "serde",

@@ -1,11 +1,12 @@
 //! Grammars of tool calls: which calls a reply may make, in the language models write them in.
 //!
-//! Names, required members, types and choices of strings are enforced; limits of numbers, lengths
-//! and patterns are not, since models are not trained to write anything else than plain values.
+//! Names, required members, types, choices, limits of numbers, and lengths and patterns of texts and
+//! lists are enforced. A pattern that is no regular expression makes a grammar that does not compile.
 
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
+use llguidance::regex_to_lark;
+use serde_json::{Map, Value, json};
 
 use crate::grammar::WHITE_SPACE;
 
@@ -18,6 +19,8 @@ pub enum Calls {
     Some,
 }
 
+/// The largest integer below which a double holds all of them.
+const MOST_EXACT: i64 = 1 << 53;
 /// Deepest nesting of arguments that is written out; below it any value will do.
 const DEEPEST: usize = 16;
 
@@ -77,6 +80,80 @@ fn literal(text: &str) -> String {
     Value::from(text).to_string()
 }
 
+/// A value as calls spell it, as a Lark expression.
+fn spelled(value: &Value) -> String {
+    match value {
+        Value::String(text) if text.is_empty() => "<|\"|> <|\"|>".to_owned(),
+        Value::String(text) => format!("<|\"|> {} <|\"|>", literal(text)),
+        Value::Array(items) => enclosed("[", items.iter().map(spelled), "]"),
+        Value::Object(members) => {
+            let mut members: Vec<_> = members.iter().collect();
+            members.sort_by_key(|(name, _)| name.to_lowercase());
+            let member = |(name, value): (&String, &Value)| {
+                format!("{} {}", literal(&format!("{name}:")), spelled(value))
+            };
+            enclosed("{", members.into_iter().map(member), "}")
+        }
+        plain => literal(&plain.to_string()),
+    }
+}
+
+fn enclosed(open: &str, parts: impl Iterator<Item = String>, close: &str) -> String {
+    let parts = parts.collect::<Vec<_>>().join(" \",\" ");
+    format!("{} {parts} {}", literal(open), literal(close))
+}
+
+/// A count that a schema gives.
+fn count(schema: &Value, name: &str) -> Option<u64> {
+    schema.get(name).and_then(Value::as_u64)
+}
+
+/// How often something is repeated, as expressions write it.
+fn times(least: u64, most: Option<u64>) -> String {
+    format!("{{{least},{}}}", most.map_or(String::new(), |most| most.to_string()))
+}
+
+/// A pattern of JSON Schema, which is found anywhere in a text, as an expression for whole texts.
+fn anchored(pattern: &str) -> String {
+    let alternatives = alternatives(pattern).into_iter().map(|part| {
+        let (before, part) = match part.strip_prefix('^') {
+            Some(part) => ("", part),
+            None => ("(?s:.*)", part),
+        };
+        let ends = part.ends_with('$') && !part[..part.len() - 1].ends_with('\\');
+        let (part, after) = if ends { (&part[..part.len() - 1], "") } else { (part, "(?s:.*)") };
+        format!("{before}({}){after}", regex_to_lark(part, "dw"))
+    });
+    alternatives.collect::<Vec<_>>().join("|")
+}
+
+/// The parts of a pattern between the bars that are in no group and no class.
+fn alternatives(pattern: &str) -> Vec<&str> {
+    let (mut parts, mut begin) = (Vec::new(), 0);
+    let (mut depth, mut class, mut escaped) = (0_u32, false, false);
+    for (at, c) in pattern.char_indices() {
+        match c {
+            _ if escaped => {
+                escaped = false;
+                continue;
+            }
+            '\\' => escaped = true,
+            ']' => class = false,
+            '[' => class = true,
+            _ if class => {}
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            '|' if depth == 0 => {
+                parts.push(&pattern[begin..at]);
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&pattern[begin..]);
+    parts
+}
+
 /// Writes rules for schemas, each under a name of its own.
 #[derive(Default)]
 struct Writer {
@@ -123,30 +200,72 @@ impl Writer {
 
     fn typed(&mut self, kind: &str, schema: &Value, depth: usize) -> String {
         match kind {
-            "string" => "string".to_owned(),
-            "integer" => "INTEGER".to_owned(),
-            "number" => "NUMBER".to_owned(),
+            "string" => self.string(schema),
+            "integer" | "number" => self.number(kind, schema),
             "boolean" => self.rule("\"true\" | \"false\""),
             "null" => "\"null\"".to_owned(),
             "array" => {
                 let item = schema.get("items").map(|items| self.value(items, depth + 1));
-                let item = item.unwrap_or_else(|| "value".to_owned());
-                let least = schema.get("minItems").and_then(Value::as_u64).unwrap_or(0);
-                let empty = if least == 0 { "\"[\" \"]\" | " } else { "" };
-                self.rule(&format!("{empty}\"[\" {item} (\",\" {item})* \"]\""))
+                self.list(&item.unwrap_or_else(|| "value".to_owned()), schema)
             }
             "object" => self.object(schema, depth),
             _ => "value".to_owned(),
         }
     }
 
-    fn choices(&mut self, choices: &[Value]) -> String {
-        let choice = |choice: &Value| match choice {
-            Value::String(text) if text.is_empty() => "<|\"|> <|\"|>".to_owned(),
-            Value::String(text) => format!("<|\"|> {} <|\"|>", literal(text)),
-            other => literal(&other.to_string()),
+    /// A text of a length and under a pattern, both of the schema's.
+    fn string(&mut self, schema: &Value) -> String {
+        let (least, most) = (count(schema, "minLength"), count(schema, "maxLength"));
+        let pattern = schema.get("pattern").and_then(Value::as_str);
+        let length = match (least, most) {
+            (None | Some(0), None) => None,
+            (least, most) => Some(format!("/(?s:.{})/", times(least.unwrap_or(0), most))),
         };
-        let choices: Vec<_> = choices.iter().map(choice).collect();
+        let pattern = pattern.map(|pattern| format!("/{}/", anchored(pattern)));
+        let parts: Vec<_> = length.into_iter().chain(pattern).collect();
+        if parts.is_empty() {
+            return "string".to_owned();
+        }
+        let text = format!("T{}", self.count);
+        let _ = writeln!(self.rules, "{text}: {}", parts.join(" & "));
+        self.rule(&format!("<|\"|> {text} <|\"|>"))
+    }
+
+    /// A number within limits, and one that fits into a double where there are none.
+    fn number(&mut self, kind: &str, schema: &Value) -> String {
+        const LIMITS: [&str; 5] =
+            ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
+        let given = |name: &&str| Some(((*name).to_owned(), schema.get(*name)?.clone()));
+        let mut limits: Map<_, _> = LIMITS.iter().filter_map(given).collect();
+        if limits.is_empty() {
+            return if kind == "integer" { "INTEGER".to_owned() } else { "NUMBER".to_owned() };
+        }
+        for (inclusive, exclusive, bound) in [
+            ("minimum", "exclusiveMinimum", -MOST_EXACT),
+            ("maximum", "exclusiveMaximum", MOST_EXACT),
+        ] {
+            if !limits.contains_key(inclusive) && !limits.contains_key(exclusive) {
+                limits.insert(inclusive.to_owned(), bound.into());
+            }
+        }
+        limits.insert("type".to_owned(), kind.into());
+        self.rule(&format!("%json {}", Value::Object(limits)))
+    }
+
+    /// A list of so many items.
+    fn list(&mut self, item: &str, schema: &Value) -> String {
+        let (least, most) = (count(schema, "minItems").unwrap_or(0), count(schema, "maxItems"));
+        let empty = "\"[\" \"]\"";
+        if most == Some(0) {
+            return self.rule(empty);
+        }
+        let more = times(least.saturating_sub(1), most.map(|most| most - 1));
+        let some = format!("\"[\" {item} (\",\" {item}){more} \"]\"");
+        self.rule(&if least == 0 { format!("{empty} | {some}") } else { some })
+    }
+
+    fn choices(&mut self, choices: &[Value]) -> String {
+        let choices: Vec<_> = choices.iter().map(spelled).collect();
         if choices.is_empty() { "value".to_owned() } else { self.rule(&choices.join(" | ")) }
     }
 

@@ -13,12 +13,14 @@
 //! 3. `suppress` forbids.
 //! 4. `top_n_sigma` keeps what is close to the highest logit.
 //! 5. `top_k` keeps the likeliest.
-//! 6. `top_p` keeps the fewest of those whose probabilities sum to at least `top_p`.
-//! 7. `min_p` keeps those at least `min_p` times as likely as the likeliest.
-//! 8. `xtc` drops the obvious, if a seeded number says so.
-//! 9. `temperature` sharpens or flattens what is left, and one is drawn: another seeded number, a
-//!    share of the whole, is counted off from the likeliest down, or in order of id if steps 5 to
-//!    7 are all off.
+//! 6. `typical_p` keeps the fewest of those whose surprise is closest to the mean surprise, and whose
+//!    probabilities sum to at least `typical_p`.
+//! 7. `top_p` keeps the fewest of those whose probabilities sum to at least `top_p`.
+//! 8. `min_p` keeps those at least `min_p` times as likely as the likeliest.
+//! 9. `xtc` drops the obvious, if a seeded number says so.
+//! 10. `temperature` sharpens or flattens what is left, and one is drawn: another seeded number, a
+//!     share of the whole, is counted off from the likeliest down, or in order of id if steps 5 to
+//!     8 are all off.
 //!
 //! This is llama.cpp's order. Truncation comes before temperature, so what can be drawn does not
 //! depend on how boldly it is drawn; at temperature 1, where the Gemma models ask to be run, the
@@ -42,6 +44,7 @@ mod exact;
 mod logprobs;
 mod random;
 mod settings;
+mod typical;
 
 use lapidary_core::{Candidate, TokenId, candidates, likeliest};
 use thiserror::Error;
@@ -120,11 +123,15 @@ impl Sampling {
         self.draw(self.cut(allowed.take(self.top_k).collect()), tokens.len())
     }
 
-    /// The candidates that `top_k`, `top_p` and `min_p` leave. Each of the three keeps a first
-    /// part of the tokens in order of likelihood, so only as many as needed are put in order.
+    /// The candidates that `top_k`, `typical_p`, `top_p` and `min_p` leave. All but `typical_p` keep
+    /// a first part of the tokens in order of likelihood, so without it only as many as needed are
+    /// put in order.
     fn truncate(&self, logits: &[f32]) -> Vec<Candidate> {
         if self.top_k > 0 {
             return self.cut(likeliest(logits, self.top_k));
+        }
+        if self.typical_p < 1.0 {
+            return self.cut(likeliest(logits, logits.len()));
         }
         if self.top_p >= 1.0 && self.min_p <= 0.0 {
             return candidates(logits);
@@ -143,8 +150,10 @@ impl Sampling {
         }
     }
 
-    /// What `top_p` and `min_p` leave of all that `top_k` kept.
+    /// What `typical_p`, `top_p` and `min_p` leave of all that `top_k` kept.
     fn cut(&self, ranked: Vec<Candidate>) -> Vec<Candidate> {
+        let ranked =
+            if self.typical_p < 1.0 { typical::of(ranked, self.typical_p) } else { ranked };
         let total = total_mass(&ranked);
         let kept = self.boundary(&ranked, total).unwrap_or(ranked.len());
         shortened(ranked, kept)

@@ -14,6 +14,9 @@ pub struct Sampling {
     pub temperature: f32,
     /// How many tokens to keep; 0 keeps all.
     pub top_k: usize,
+    /// How much probability to keep of the tokens about as surprising as one is on average, in
+    /// `0..=1`; 1 keeps all, and one token is always kept.
+    pub typical_p: f32,
     /// How much probability to keep, in `0..=1`; 1 keeps all, and one token is always kept.
     pub top_p: f32,
     /// The least probability to keep, relative to the likeliest token, in `0..=1`; 0 keeps all.
@@ -46,6 +49,7 @@ impl Default for Sampling {
             sample: 0,
             temperature: 0.0,
             top_k: 0,
+            typical_p: 1.0,
             top_p: 1.0,
             min_p: 0.0,
             repeat_penalty: 1.0,
@@ -117,9 +121,10 @@ impl Sampling {
     /// # Errors
     /// The first such setting.
     pub fn check(&self) -> Result<(), BadSampling> {
-        let Self { temperature, top_p, min_p, top_n_sigma, .. } = *self;
+        let Self { temperature, typical_p, top_p, min_p, top_n_sigma, .. } = *self;
         let warm = temperature == 0.0 || is_positive(temperature);
         within(warm, "temperature", temperature, "from 0 up")?;
+        within(is_share(typical_p), "typical_p", typical_p, "from 0 to 1")?;
         within(is_share(top_p), "top_p", top_p, "from 0 to 1")?;
         within(is_share(min_p), "min_p", min_p, "from 0 to 1")?;
         let bounded = top_n_sigma == 0.0 || is_positive(top_n_sigma);

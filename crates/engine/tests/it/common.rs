@@ -4,7 +4,7 @@
 use std::borrow::Borrow;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use lapidary_core::{
     Backend, Batch, CacheFull, DeviceError, Input, Kept, KvCache, KvLayerSpec, KvPlan, LayerId,
@@ -33,6 +33,8 @@ pub(crate) struct Fake {
     pub(crate) broken: Arc<AtomicBool>,
     /// Makes it panic.
     pub(crate) explosive: Arc<AtomicBool>,
+    /// How often a head was run.
+    pub(crate) heads: Arc<AtomicUsize>,
 }
 
 impl Backend for Fake {
@@ -289,7 +291,8 @@ impl Model<Fake> for FakeModel {
         states
     }
 
-    fn logits(&self, _: &Fake, hidden: &Rows) -> Rows {
+    fn logits(&self, ops: &Fake, hidden: &Rows) -> Rows {
+        ops.heads.fetch_add(1, Ordering::Relaxed);
         let values =
             hidden.values.chunks_exact(2).flat_map(|state| logits(state.try_into().unwrap()));
         Rows { width: VOCAB, values: values.collect() }

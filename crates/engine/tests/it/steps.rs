@@ -57,6 +57,21 @@ fn expected(request: &Request) -> (Vec<TokenId>, Option<Finish>) {
     (text, Some(finish))
 }
 
+#[test]
+fn whole_rows_and_candidates_share_one_run_of_the_head() {
+    let mut requests = requests(3);
+    requests.iter_mut().for_each(|request| request.max_tokens = Some(5));
+    requests[0].logprobs = Some(1);
+    let mut bench = Bench::new(&requests);
+    let mut steps = 0;
+    while bench.turn(&mut NoDrafts).unwrap() {
+        steps += 1;
+    }
+    assert_eq!(bench.ops.heads.load(Ordering::Relaxed), steps);
+    let expected: Vec<_> = requests.iter().map(expected).collect();
+    assert_eq!(bench.outcomes(&requests), expected);
+}
+
 /// Guesses the same token over and over.
 struct Stutter;
 

@@ -11,6 +11,8 @@ pub(crate) struct SamplingFields {
     pub temperature: Option<f32>,
     /// Keep the likeliest tokens that make up this probability.
     pub top_p: Option<f32>,
+    /// Keep the tokens about as surprising as one is on average that make up this probability.
+    pub typical_p: Option<f32>,
     /// Keep only this many of the likeliest tokens; 0 keeps all.
     pub top_k: Option<usize>,
     /// Drop tokens less likely than this part of the likeliest.
@@ -46,6 +48,8 @@ pub(crate) struct SamplingFields {
     pub draft: Option<Value>,
     /// Fewest tokens before the text may end.
     pub min_tokens: Option<u32>,
+    /// Choose no token that ends the text: it goes on to `max_tokens` or the end of the context.
+    pub ignore_eos: Option<bool>,
     /// Up to sixteen texts that end the answer. None of them is part of it.
     pub stop: Option<Stop>,
 }

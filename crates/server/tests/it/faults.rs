@@ -1,6 +1,6 @@
 //! Too much, too long, too late, and things that break.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -185,6 +185,39 @@ fn a_quiet_stream_shows_signs_of_life() {
     waiting.read_to_string(&mut seen).unwrap();
     assert!(seen.ends_with("data: [DONE]\n\n"), "{seen}");
     assert!(seen.contains("\"content\":\"Y"), "{seen}");
+}
+
+#[test]
+fn a_client_that_does_not_finish_its_head_is_let_go() {
+    let server = Setup { head_timeout: Duration::from_millis(80), ..slow(1, 1) }.start();
+    for head in ["", "GET /health HTTP/1.1\r\nhost: local"] {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut rest = Vec::new();
+        // Closed or reset, but not left open.
+        let _ = stream.read_to_end(&mut rest);
+        assert!(!String::from_utf8_lossy(&rest).contains("200 OK"));
+    }
+    // An answer may take longer than a head.
+    let long = with(question("forever"), json!({ "max_tokens": 60 }));
+    assert_eq!(server.post(CHAT, &long).status, 200);
+}
+
+#[test]
+fn connections_beyond_the_limit_wait_for_one_to_end() {
+    let server = Setup { connections: 1, ..slow(1, 1) }.start();
+    let first = TcpStream::connect(server.address).unwrap();
+    // Served once the first has its seat and gives it up again.
+    let mut second = server.open("GET", "/health", &[], "");
+    second.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let mut byte = [0];
+    assert!(second.read(&mut byte).is_err(), "there is no seat yet");
+    drop(first);
+    second.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut answer = String::new();
+    second.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("200 OK"), "{answer}");
 }
 
 #[test]

@@ -73,6 +73,17 @@ fn guesses_are_counted_and_change_nothing_else() {
 }
 
 #[test]
+fn an_ignored_end_is_no_end() {
+    let server = setup().start();
+    let forced = json!({ "ignore_eos": true, "max_tokens": 30 });
+    let answer = server.ask("/v1/chat/completions", &with(question("greet"), forced));
+    assert_eq!(answer["choices"][0]["finish_reason"], "length");
+    assert_eq!(answer["usage"]["completion_tokens"], 30);
+    let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
+    assert!(text.starts_with("Hello, world! How are you?"), "{text}");
+}
+
+#[test]
 fn guesses_that_cannot_be_had_are_refused() {
     let rhyme = [("rhyme", "la la la")];
     let (without, ahead) =

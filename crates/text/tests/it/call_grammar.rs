@@ -79,6 +79,102 @@ fn declared_calls_are_taken_and_others_are_not() {
     assert!(!takes(&grammars, &tokenizer, &some, "the{}"));
 }
 
+/// What arguments may be under a schema, and what they may not.
+#[test]
+fn limits_inside_arguments_are_kept() {
+    let tokenizer = toy();
+    let grammars = Grammars::new(&tokenizer);
+    let text = |text: &str| format!("<|\"|>{text}<|\"|>");
+    let texts = |texts: &[&str]| texts.iter().map(|t| text(t)).collect::<Vec<_>>();
+    let plain = |values: &[&str]| values.iter().map(|v| (*v).to_owned()).collect::<Vec<_>>();
+    for (schema, taken, refused) in [
+        (
+            json!({ "type": "integer", "minimum": 1, "maximum": 12 }),
+            plain(&["1", "9", "12"]),
+            plain(&["0", "13", "-1", "1.5", "100"]),
+        ),
+        (
+            json!({ "type": "integer", "minimum": 5 }),
+            plain(&["5", "123456"]),
+            plain(&["4", "-7", "99999999999999999999"]),
+        ),
+        (
+            json!({ "type": "number", "exclusiveMinimum": 0, "maximum": 1 }),
+            plain(&["0.5", "1"]),
+            plain(&["0", "1.5", "-0.5"]),
+        ),
+        (
+            json!({ "type": "integer", "multipleOf": 5, "minimum": 0 }),
+            plain(&["0", "5", "25"]),
+            plain(&["3", "12"]),
+        ),
+        (
+            json!({ "type": "string", "minLength": 2, "maxLength": 4 }),
+            texts(&["he", "the ", "🙂🙂", "a\nb"]),
+            texts(&["", "h", "the h"]),
+        ),
+        (json!({ "type": "string", "maxLength": 1 }), texts(&["", "h"]), texts(&["he"])),
+        (
+            json!({ "type": "string", "pattern": "^[a-f]{2}-\\d+$" }),
+            texts(&["ab-1", "fe-22"]),
+            texts(&["ab-", "xab-1", "ab-1x", "zz-1"]),
+        ),
+        (json!({ "type": "string", "pattern": "a/b" }), texts(&["a/b", "xa/by"]), texts(&["ab"])),
+        (
+            json!({ "type": "string", "pattern": "^(no|yes)$|^x" }),
+            texts(&["no", "yes", "xyz"]),
+            texts(&["noo", "ayes", "ax"]),
+        ),
+        (
+            json!({ "type": "string", "pattern": "[$^|]", "maxLength": 2 }),
+            texts(&["a$", "|"]),
+            texts(&["aa", "aa|"]),
+        ),
+        (
+            json!({ "type": "array", "items": { "type": "integer" }, "minItems": 2, "maxItems": 3 }),
+            plain(&["[1,2]", "[1,2,3]"]),
+            plain(&["[]", "[1]", "[1,2,3,4]"]),
+        ),
+        (json!({ "type": "array", "maxItems": 0 }), plain(&["[]"]), plain(&["[1]"])),
+        (
+            json!({ "enum": [1, 2.5, null, "he", ["a", 1], { "b": "", "a": [] }] }),
+            [plain(&["1", "2.5", "null"]), texts(&["he"])]
+                .concat()
+                .into_iter()
+                .chain([format!("[{},1]", text("a")), format!("{{a:[],b:{}}}", text(""))])
+                .collect(),
+            plain(&["2", "he", "[]", "{}"]),
+        ),
+    ] {
+        let parameters =
+            json!({ "type": "object", "required": ["x"], "properties": { "x": schema } });
+        let tool = json!({ "type": "function",
+            "function": { "name": "f", "parameters": parameters } });
+        let lark = call_grammar(&[tool], Calls::One, None);
+        for (values, allowed) in [(taken, true), (refused, false)] {
+            for value in values {
+                let call = format!("<|tool_call>call:f{{x:{value}}}<tool_call|>");
+                assert_eq!(
+                    takes(&grammars, &tokenizer, &lark, &call),
+                    allowed,
+                    "{schema}: {value}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pattern_that_is_none_is_refused() {
+    let grammars = Grammars::new(&toy());
+    for pattern in ["(", "(?=a)b", "a\\b"] {
+        let parameters = json!({ "properties": { "x": { "type": "string", "pattern": pattern } } });
+        let tool = json!({ "function": { "name": "f", "parameters": parameters } });
+        let lark = call_grammar(&[tool], Calls::One, None);
+        assert!(grammars.compile(Rules::Lark(&lark), Thinking::Never).is_err(), "{pattern}");
+    }
+}
+
 #[test]
 fn an_answer_may_stand_in_for_calls() {
     let tokenizer = toy();
