@@ -7,6 +7,7 @@ mod command_line;
 mod doctor;
 mod files;
 mod hostile;
+mod images;
 mod info;
 mod serve;
 mod support;
