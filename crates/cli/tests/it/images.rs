@@ -77,7 +77,7 @@ fn images_and_options_that_cannot_be_meant_are_refused() {
         (&["--image", "no/such.png", "x"], 1, "no/such.png"),
         (&["--image", image, "--mmproj", "no/such.gguf", "x"], 1, "no/such.gguf"),
         (&["--image", image, "--image-tokens", "9", "x"], 2, "70 to 1120"),
-        (&["--image", image, "--ctx", "50", "x"], 1, "86"),
+        (&["--image", image, "--ctx", "50", "x"], 1, "79 tokens"),
         (&["--image", image, "--raw", "no placeholder"], 2, "0 image placeholders for 1 images"),
     ] {
         let (found, message) = refused(&[&["run", "-m", model], words].concat());
