@@ -4,9 +4,7 @@ use std::ops::Range;
 
 use lapidary_backend_cpu::{Cpu, Reference};
 use lapidary_cache::Extent;
-use lapidary_core::{
-    Backend, Batch, Input, Patches, RowSpec, SlotId, SoftId, SpanSpec, TokenId, Want,
-};
+use lapidary_core::{Batch, Input, Patches, RowSpec, SlotId, SoftId, SpanSpec, TokenId, Want};
 use lapidary_model::vision::{Tower, Unseen};
 use lapidary_model::{NoHooks, Precision, run_with};
 use lapidary_testkit::{
