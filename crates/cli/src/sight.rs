@@ -113,7 +113,9 @@ fn read(source: &dyn TensorSource) -> Result<Option<VisionConfig>, Failure> {
 /// The towers beside a model whose soft tokens are as wide as its stream.
 fn beside(model: &Path, width: usize) -> Vec<PathBuf> {
     let folder = model.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let Ok(entries) = std::fs::read_dir(folder.unwrap_or(Path::new("."))) else { return vec![] };
+    let Ok(entries) = std::fs::read_dir(folder.unwrap_or_else(|| Path::new("."))) else {
+        return vec![];
+    };
     let named = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
         name.contains("mmproj") && name.ends_with(".gguf")

@@ -4,11 +4,12 @@ use std::ops::Range;
 
 use lapidary_backend_cpu::{Cpu, Reference};
 use lapidary_cache::Extent;
-use lapidary_core::{Batch, Input, RowSpec, SlotId, SoftId, SpanSpec, TokenId, Want};
-use lapidary_model::vision::Tower;
+use lapidary_core::{Batch, Input, Patches, RowSpec, SlotId, SoftId, SpanSpec, TokenId, Want};
+use lapidary_model::vision::{Tower, Unseen};
 use lapidary_model::{NoHooks, Precision, run_with};
 use lapidary_testkit::{
-    Device, Goldens, Loaded, PictureCase, largest_difference, picture_cases, shared, tower,
+    Device, Goldens, Loaded, PictureCase, largest_difference, picture_cases, repository, shared,
+    tower,
 };
 
 /// Where Pebble's soft tokens may differ: sums in another order, through four layers and norms.
@@ -140,4 +141,47 @@ fn logits_after_pictures_by_kernels() {
 #[test]
 fn logits_after_two_pictures_by_definition() {
     logits::<Reference>(|case| case.index == 9);
+}
+
+/// A random tower that has what Pebble's lacks: bounds around projections, heads of 72 columns, soft
+/// tokens that are not standardised. Its numbers come from `data/tower/make.py`.
+fn small_tower<B: Device>() {
+    let folder = repository("crates/testkit/tests/data/tower");
+    let goldens = Goldens::read(&folder.join("golden.safetensors"));
+    let ops = B::device();
+    let tower = tower(&ops, &folder);
+    let picture = Patches { columns: 9, rows: 6, side: 4, values: goldens.bytes("pixels") };
+    let soft = tower.look(&ops, &picture).unwrap_or_else(|e| panic!("{e}"));
+    let off = largest_difference(
+        &ops.read(&soft).expect("the device works"),
+        &goldens.rows("soft").concat(),
+    );
+    assert!(off <= 1e-4, "{}: soft tokens are off by {off}", ops.name());
+    eprintln!("{}: soft tokens are off by {off:e}", ops.name());
+}
+
+#[test]
+fn bounds_and_odd_heads_by_definition() {
+    small_tower::<Reference>();
+}
+
+#[test]
+fn bounds_and_odd_heads_by_kernels() {
+    small_tower::<Cpu>();
+}
+
+#[test]
+fn pictures_that_a_tower_cannot_read_are_refused() {
+    let ops = Cpu::device();
+    let tower = tower(&ops, &repository("crates/testkit/tests/data/tower"));
+    let picture = |columns: usize, rows: usize, side: usize| {
+        let values = vec![0; columns * rows * 3 * side * side];
+        Patches { columns, rows, side, values }
+    };
+    assert_eq!(tower.count(&picture(15, 3, 4)), Ok(5));
+    let refused = |picture| tower.look(&ops, &picture).err();
+    assert_eq!(refused(picture(9, 6, 16)), Some(Unseen::Side { found: 16, side: 4 }));
+    assert_eq!(refused(picture(9, 5, 4)), Some(Unseen::Grid { columns: 9, rows: 5, pool: 3 }));
+    assert_eq!(refused(picture(0, 3, 4)), Some(Unseen::Grid { columns: 0, rows: 3, pool: 3 }));
+    assert_eq!(refused(picture(18, 3, 4)), Some(Unseen::Long { columns: 18, rows: 3, most: 16 }));
 }

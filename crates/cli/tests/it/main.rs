@@ -8,6 +8,7 @@ mod doctor;
 mod files;
 mod hostile;
 mod hub;
+mod images;
 mod info;
 mod memory;
 mod serve;

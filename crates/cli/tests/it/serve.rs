@@ -7,16 +7,16 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use serde_json::Value;
 
 /// A server on a free port, killed when dropped.
-struct Server {
+pub(crate) struct Server {
     process: Child,
     log: BufReader<ChildStderr>,
     address: String,
     /// What it said before it was ready.
-    said: String,
+    pub(crate) said: String,
 }
 
 impl Server {
-    fn start(arguments: &[&str]) -> Self {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lapidary"));
         command.args(["serve", "--port", "0"]).args(arguments).stderr(Stdio::piped());
         let mut process = command.spawn().expect("the binary starts");
@@ -32,7 +32,7 @@ impl Server {
         Self { process, log, address, said }
     }
 
-    fn ask(&self, head: &str, body: &str) -> String {
+    pub(crate) fn ask(&self, head: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
         let length = body.len();
         let request = format!("{head} HTTP/1.0\r\ncontent-length: {length}\r\n\r\n{body}");

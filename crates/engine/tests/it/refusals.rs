@@ -1,9 +1,12 @@
 //! What cannot be served is refused at the door, with the numbers that say why.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use lapidary_core::TokenId;
 use lapidary_engine::{
-    BadLimits, BadSampling, Dry, Event, Finish, FirstCome, Guesses, Limits, Refused, Request,
-    RequestId, Sampling, Scheduler, Xtc,
+    BadLimits, BadSampling, BadSoft, Dry, Event, Finish, FirstCome, Guesses, Limits, Refused,
+    Request, RequestId, Sampling, Scheduler, Soft, SoftRows, Xtc,
 };
 
 const LIMITS: Limits = Limits { slots: 2, context: 10, burst: 4, step: 4, waiting: 3 };
@@ -116,4 +119,56 @@ fn messages_name_the_thing_and_the_remedy() {
     );
     let busy = Refused::Busy { running: 2, waiting: 3 };
     assert_eq!(busy.to_string(), "2 requests are running and 3 waiting: try again later");
+}
+
+/// A prompt of eight tokens with blocks of rows two wide: places, and the numbers given.
+fn with_soft(blocks: &[(Range<usize>, usize)]) -> Result<(), BadSoft> {
+    let mut scheduler = scheduler();
+    let soft = |(range, numbers): &(Range<usize>, usize)| Soft {
+        range: range.clone(),
+        rows: Arc::new(SoftRows::new(vec![0.5; *numbers], 2)),
+    };
+    let soft = blocks.iter().map(soft).collect();
+    match scheduler.submit(Request { soft, ..request(0, 8) }) {
+        Ok(()) => Ok(()),
+        Err(Refused::Soft(bad)) => {
+            assert!(scheduler.is_idle() && scheduler.poll_batch().is_none(), "nothing was done");
+            Err(bad)
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn soft_ranges_lie_in_the_prompt_hold_something_and_have_their_numbers() {
+    for fine in [
+        &[][..],
+        &[(0..3, 6)],
+        &[(7..8, 2)],
+        &[(0..3, 600)],
+        &[(2..5, 6), (5..8, 6)],
+        &[(5..8, 6), (0..2, 4)],
+    ] {
+        assert_eq!(with_soft(fine), Ok(()), "{fine:?}");
+    }
+    let past = BadSoft::PastTheEnd { index: 1, range: 7..9, prompt: 8 };
+    assert_eq!(with_soft(&[(0..1, 2), (7..9, 4)]), Err(past));
+    assert_eq!(with_soft(&[(3..3, 0)]), Err(BadSoft::Empty { index: 0, range: 3..3 }));
+    let reversed = Range { start: 5, end: 3 };
+    let empty = BadSoft::Empty { index: 0, range: reversed.clone() };
+    assert_eq!(with_soft(&[(reversed, 9)]), Err(empty));
+    let short = BadSoft::Short { index: 0, found: 5, needed: 6, positions: 3, width: 2 };
+    assert_eq!(with_soft(&[(1..4, 5)]), Err(short));
+    let overlap = BadSoft::Overlap { first: 0, second: 2, a: 4..6, b: 5..7 };
+    assert_eq!(with_soft(&[(4..6, 4), (0..1, 2), (5..7, 4)]), Err(overlap));
+    // Every range by itself comes first, in their order.
+    let short = BadSoft::Short { index: 1, found: 0, needed: 4, positions: 2, width: 2 };
+    assert_eq!(with_soft(&[(0..2, 4), (1..3, 0), (9..9, 0)]), Err(short));
+}
+
+#[test]
+fn a_block_that_no_step_could_hold_is_refused() {
+    // Four rows a step, one of them the other slot's.
+    assert_eq!(with_soft(&[(1..4, 6)]), Ok(()));
+    assert_eq!(with_soft(&[(1..5, 8)]), Err(BadSoft::Large { index: 0, rows: 4, most: 3 }));
 }

@@ -127,7 +127,7 @@ impl<B: Backend> Loader<'_, B> {
             q_norm,
             k_norm,
             v_norm: self.ops.vector(&vec![share; plan.width()]),
-            wo: self.from_heads(&name("attn_out"), (heads, width, hidden), &plan.padded)?,
+            wo: self.out_of_heads(&name("attn_out"), (heads, width, hidden), &plan.padded)?,
             post_attention_norm: self.vector(&weight("attn_post_norm"), hidden)?,
             feed_forward_norm: self.vector(&weight("ln2"), hidden)?,
             gate: self.clipped(&name("ffn_gate"), feed_forward, hidden)?,
@@ -202,7 +202,7 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     /// A projection from heads. Where heads are wider than stored, its columns are too.
-    fn from_heads(
+    fn out_of_heads(
         &mut self,
         name: &str,
         (heads, width, hidden): (usize, usize, usize),
