@@ -239,7 +239,10 @@ impl<'a> Attention<'a> {
         let visible: Vec<_> = self.plan.views.iter().map(|view| self.visible(view)).collect();
         let whole: usize = visible.iter().map(|visible| stretches(visible).count()).sum();
         let heads = self.columns / self.store.spec.width;
-        let parts = (2 * cpu.pool.threads()).div_ceil(whole * self.store.spec.heads).min(heads);
+        // Twice as many pieces as threads, for stretches are of different lengths; but no more parts
+        // than threads, for each reads all keys and values.
+        let threads = cpu.pool.threads();
+        let parts = (2 * threads).div_ceil(whole * self.store.spec.heads).min(threads).min(heads);
         let mut work = Vec::new();
         for task in 0..self.tasks() {
             let (row, head, _) = self.task(task);

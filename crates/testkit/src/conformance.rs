@@ -19,7 +19,10 @@ mod vectors;
 pub use attention::{attention_agrees_with_its_definition, attention_keeps_the_row_law};
 pub use company::no_row_feels_its_company;
 pub use experts::{experts_are_their_definition, routes_agree_with_their_definition};
-pub use fused::{fused_ops_are_their_definition, matrices_side_by_side_are_each_alone};
+pub use fused::{
+    a_heads_likeliest_are_those_of_its_logits, fused_ops_are_their_definition,
+    matrices_side_by_side_are_each_alone,
+};
 pub use matmul::{
     embeddings_are_decoded_exactly, float_matrices_follow_the_law, law_is_close_to_the_truth,
     quantised_matrices_follow_the_law,

@@ -89,6 +89,11 @@ fn fused_ops_are_their_definition() {
 }
 
 #[test]
+fn a_heads_likeliest_are_those_of_its_logits() {
+    each_isa(conformance::a_heads_likeliest_are_those_of_its_logits);
+}
+
+#[test]
 fn attention_agrees_with_its_definition() {
     each_isa(conformance::attention_agrees_with_its_definition);
 }

@@ -1,6 +1,6 @@
 //! Fused ops: a method with a body is defined by that body.
 
-use lapidary_core::{Backend, BlockType, Branch, Heads, Join, Rope, likeliest};
+use lapidary_core::{Backend, BlockType, Branch, Head, Heads, Join, Matrix, Rope, likeliest};
 
 use super::{COUNTS, assert_bits, matrix, random_rows, read};
 use crate::{Rng, random_weights};
@@ -66,6 +66,35 @@ pub fn matrices_side_by_side_are_each_alone<B: Backend>(ops: &B) {
         for (i, (ours, w)) in together.iter().zip(&weights).enumerate() {
             let what = format!("{}: matrix {i} of several, {count} rows", ops.name());
             assert_bits(&read(ops, ours), &read(ops, &ops.linear(&x, w)), &what);
+        }
+    }
+}
+
+/// A head multiplies like the matrix it is, and its likeliest tokens are those of all its logits.
+/// One of the heads is as large as those that a device lays out in its own way.
+///
+/// # Panics
+/// If one does not, or are not.
+pub fn a_heads_likeliest_are_those_of_its_logits<B: Backend>(ops: &B) {
+    let rng = &mut Rng(53);
+    for (block, rows, cols) in [(BlockType::Q6_K, 333, 256), (BlockType::Q8_0, 31_003, 544)] {
+        let bytes = random_weights(block, rows * cols, 0.1, rng);
+        let plain = matrix(ops, block, [1, rows, cols], &bytes);
+        let weight = ops.head(Matrix { block, stack: 1, rows, cols, bytes: bytes.into() });
+        let weight = weight.unwrap_or_else(|e| panic!("{}: {e}", ops.name()));
+        for count in [1, 5] {
+            let x = random_act(ops, count, cols, rng);
+            let what = format!("{}: a {block} head of {rows}, {count} rows", ops.name());
+            let all = read(ops, &ops.linear(&x, &weight));
+            assert_bits(&all, &read(ops, &ops.linear(&x, &plain)), &what);
+            for (softcap, k) in [(None, 1), (None, 7), (Some(30.0), 1), (Some(30.0), 64)] {
+                let head = Head { weight: &weight, softcap };
+                let ours = ops.likeliest(&x, count, &head, k);
+                let ours = ours.unwrap_or_else(|e| panic!("{what}: {e}"));
+                let logits = read(ops, &head.logits(ops, &x));
+                let by_body: Vec<_> = logits.chunks(rows).map(|row| likeliest(row, k)).collect();
+                assert_eq!(ours, by_body, "{what}, the likeliest {k} under {softcap:?}");
+            }
         }
     }
 }
