@@ -2,4 +2,5 @@
 # Speed of the 26B-A4B shape with random weights: prefill, decode, batches, depths. Arguments: see the
 # example `shape` of lapidary-backend-cuda.
 here=$(cd "$(dirname "$0")" && pwd)
-exec "$here/shape" "$here/tree/shapes/gemma4-26b-a4b.json" "${TMPDIR:-/tmp}/lapidary-cubins" "$@"
+. "$here/unpack.sh"
+exec "$files/shape" "$files/tree/shapes/gemma4-26b-a4b.json" "${TMPDIR:-/tmp}/lapidary-cubins" "$@"

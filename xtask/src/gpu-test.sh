@@ -1,16 +1,20 @@
 #!/bin/sh
-# Every test of the CUDA device, on a machine that needs neither Rust nor the repository: arguments are
-# passed to the tests. Fails if one fails or is skipped.
+# Every test of the CUDA device that this part of a pack has the files for, on a machine that needs
+# neither Rust nor the repository: arguments are passed to the tests. Fails if one fails or is skipped.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-root=$(cat "$here/root")
-# The tests look for their files where they were built.
-if [ ! -e "$root" ]; then
-    mkdir -p "$(dirname "$root")" && ln -s "$here/tree" "$root" || exit 1
+. "$here/unpack.sh"
+root=$(cat "$files/root")
+# The tests look for their files where they were built, and for fixtures beside that. What another part
+# has put there makes way.
+if [ -L "$root" ] || [ ! -e "$root" ]; then
+    mkdir -p "$(dirname "$root")"
+    ln -sfn "$files/tree" "$root" && ln -sfn "$files/shared" "$(dirname "$root")/shared" || exit 1
 fi
 mkdir -p "$root/target/tmp"
 log=$(mktemp)
-"$here/it" --show-output "$@" >"$log" 2>&1
+# shellcheck disable=SC2046 # names of tests have no blanks
+"$files/it" --show-output --exact $(cat "$files/tests") "$@" >"$log" 2>&1
 status=$?
 cat "$log"
 if grep -q '^skipped' "$log"; then

@@ -90,6 +90,7 @@ fn parts(cuda: Cuda, source: &MadeUp, limits: Limits) -> Parts<Cuda> {
         ops: loaded.ops,
         model: Box::new(loaded.model),
         cache: Box::new(loaded.cache),
+        tower: None,
         drafter: Box::new(NoDrafts),
         prefixes: Prefixes::none(),
         hooks: Box::new(NoHooks),

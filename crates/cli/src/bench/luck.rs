@@ -28,6 +28,9 @@ pub(crate) struct LuckArgs {
     accept: Option<f64>,
 }
 
+/// A drafter and its luck.
+type Lucky<B> = (Box<dyn Drafter<B>>, Luck);
+
 fn chance(text: &str) -> Result<f64, String> {
     let chance = text.parse().ok().filter(|p| (0.0..=1.0).contains(p));
     chance.ok_or_else(|| format!("`{text}` is no chance from 0 to 1"))
@@ -46,7 +49,7 @@ impl LuckArgs {
         ops: &B,
         shape: Option<&Shape>,
         target: &Config,
-    ) -> Result<Option<(Box<dyn Drafter<B>>, Luck)>, Failure> {
+    ) -> Result<Option<Lucky<B>>, Failure> {
         let Some(luck) = self.luck() else { return Ok(None) };
         let drafter = match (&self.draft, shape.map(Shape::drafter)) {
             (Some(path), _) => load(ops, &find(Some(path))?, target)?,
