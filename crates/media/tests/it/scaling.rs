@@ -49,7 +49,7 @@ proptest! {
     fn patches_fill_a_grid_of_whole_tokens(width in 1_usize..300, height in 1_usize..300) {
         let picture = Pixels::new(width, height, vec![9; width * height * 3]);
         let cut = patches(&picture, Budget::new(70).expect("in range"));
-        prop_assert!(cut.columns % 3 == 0 && cut.rows % 3 == 0);
+        prop_assert!(cut.columns.is_multiple_of(3) && cut.rows.is_multiple_of(3));
         prop_assert!(cut.count() / 9 <= 70);
         prop_assert_eq!(cut.values.len(), cut.count() * 768);
         prop_assert!(cut.values.iter().all(|byte| *byte == 9));
