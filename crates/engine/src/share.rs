@@ -81,11 +81,8 @@ mod tests {
     #[test]
     fn a_block_is_read_whole_or_not_yet() {
         let limits = Limits { slots: 3, context: 99, burst: 8, step: 10, waiting: 0 };
-        let block = |at: usize| Claim {
-            unread: 12,
-            drafts: 0,
-            blocks: std::iter::once(at..at + 6).collect(),
-        };
+        let six = |at: usize| std::iter::once(at..at + 6).collect();
+        let block = |at: usize| Claim { unread: 12, drafts: 0, blocks: six(at) };
         let one = Claim { unread: 1, ..Claim::default() };
         let given = |claims: &[Claim]| share(claims, &limits);
         assert_eq!(given(&[block(0)]), [8]);
