@@ -84,9 +84,15 @@ fn images_and_options_that_cannot_be_meant_are_refused() {
         assert_eq!(found, status, "{words:?}: {message}");
         assert!(message.contains(expected), "{words:?}: {message}");
     }
+}
+
+#[test]
+fn a_raw_prompt_says_where_its_image_belongs() {
+    let (Some(folder), Some(case)) = (shared("pebble/hf"), case(0)) else { return };
+    let (model, image) = (path(&folder), path(&case.files[0]));
     let raw = "<|turn>user\n<|image|>What is in the image?<turn|>\n<|turn>model\n";
     let answer = said(&["run", "-m", model, "--image", image, "--raw", raw]);
-    assert_eq!(answer.trim(), "The cross is yellow.");
+    assert_eq!(answer.trim(), "A yellow cross.");
 }
 
 fn base64(bytes: &[u8]) -> String {
