@@ -69,7 +69,7 @@ pub(crate) enum Command {
 #[derive(Args, Debug)]
 pub(crate) struct ModelArgs {
     /// Model file (GGUF, or the first part of a split one), folder (Hugging Face layout), or the
-    /// hub's name for one, owner/repo[:QUANT]; without it, the built-in Pebble.
+    /// hub's name for one, owner/repo:QUANT; without it, the built-in Pebble.
     #[arg(short, long, value_name = "MODEL")]
     pub(crate) model: Option<PathBuf>,
     #[command(flatten)]

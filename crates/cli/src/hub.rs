@@ -22,7 +22,7 @@ use crate::model::find;
 /// Where the hub is.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct HubArgs {
-    /// Address of the hub [default: HF_ENDPOINT, else https://huggingface.co].
+    /// Address of the hub [default: HF_ENDPOINT, else the public hub].
     #[arg(long, value_name = "URL")]
     pub(crate) hub_url: Option<String>,
 }

@@ -1,6 +1,6 @@
 //! Pictures as people send them to pictures as a vision tower reads them.
 //!
-//! Read in this order: [`decode`], [`Budget`], [`patches`]. A file says of itself what it is, and is
+//! Read in this order: [`decode()`], [`Budget`], [`patches()`]. A file says of itself what it is, and is
 //! held to [`Limits`] before anything of it is unpacked. Nothing here knows a model, a file or HTTP.
 #![forbid(unsafe_code)]
 
