@@ -47,6 +47,8 @@ pub(crate) enum Found {
     Nothing,
     /// Several files beside the model, of which somebody must choose.
     Several(Vec<PathBuf>),
+    /// One that nobody asked for and this engine does not know; the failure says why.
+    Foreign(Failure),
 }
 
 impl Found {
@@ -59,15 +61,20 @@ impl Found {
         if let Some(file) = &args.mmproj {
             return Ok(Self::Eye(Box::new(Eye::in_file(file, args)?)));
         }
-        if let Some(config) = read(source)? {
-            return Ok(Self::Eye(Box::new(Eye::new(None, config, args)?)));
+        match read(source) {
+            Ok(None) => {}
+            Ok(Some(config)) => return Ok(Self::Eye(Box::new(Eye::new(None, config, args)?))),
+            Err(foreign) => return Ok(Self::Foreign(foreign)),
         }
         let (Some(model), Source::Gguf(_)) = (model, source) else { return Ok(Self::Nothing) };
         let width = Config::read(source.meta()).map(|config| config.hidden).unwrap_or_default();
         let mut beside = beside(model, width);
         Ok(match beside.len() {
             0 => Self::Nothing,
-            1 => Self::Eye(Box::new(Eye::in_file(&beside.remove(0), args)?)),
+            1 => match Eye::in_file(&beside.remove(0), args) {
+                Ok(eye) => Self::Eye(Box::new(eye)),
+                Err(foreign) => Self::Foreign(foreign),
+            },
             _ => Self::Several(beside),
         })
     }
@@ -84,16 +91,21 @@ impl Found {
                 Err(Failure::usage("no_vision", message))
             }
             Self::Several(files) => Err(Failure::usage("mmproj", choice(&files))),
+            Self::Foreign(failure) => Err(failure),
         }
     }
 
-    /// The tower, if there is one to use; several are said aloud.
+    /// The tower, if there is one to use; several, or one of another kind, are said aloud.
     pub(crate) fn if_any(self) -> Option<Eye> {
         match self {
             Self::Eye(eye) => Some(*eye),
             Self::Nothing => None,
             Self::Several(files) => {
                 eprintln!("note: images are off: {}", choice(&files));
+                None
+            }
+            Self::Foreign(failure) => {
+                eprintln!("note: images are off: {failure}");
                 None
             }
         }

@@ -169,11 +169,15 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
     }
 
     /// Takes the commands that have come; waits for more while there is nothing else to do.
-    /// Returns whether anybody is left to work for.
+    /// Returns whether anybody is left to work for. Texts under way wait for one look at most.
     fn take_commands(&mut self) -> bool {
+        let mut looked = false;
         loop {
             let scheduler = &self.parts.scheduler;
             let idle = scheduler.is_idle() && scheduler.is_settled();
+            if looked && !idle {
+                return true;
+            }
             let command = match self.commands.try_recv() {
                 Err(TryRecvError::Empty) if idle => self.commands.recv().ok(),
                 Err(TryRecvError::Empty) => return true,
@@ -181,6 +185,7 @@ impl<B: Backend, C: FnMut() -> Duration> Driver<B, C> {
                 Ok(command) => Some(command),
             };
             let Some(command) = command else { return false };
+            looked = matches!(command, Command::Look { .. });
             self.obey(command);
         }
     }

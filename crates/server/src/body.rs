@@ -1,5 +1,7 @@
 //! Reading a request's body: bounded, and with errors that name the field.
 
+use std::time::Duration;
+
 use axum::body::to_bytes;
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -41,9 +43,17 @@ pub(crate) struct Reading {
     pub(crate) strict: bool,
 }
 
+/// How long a body may take to come, so that nobody holds a connection by sending none.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// Reads a body as JSON.
 pub(crate) async fn read<T: Asked>(request: Request, how: Reading) -> Result<T, ApiError> {
-    let bytes = to_bytes(request.into_body(), how.most).await.map_err(|error| {
+    let body = tokio::time::timeout(PATIENCE, to_bytes(request.into_body(), how.most)).await;
+    let body = body.map_err(|_| {
+        let public = format!("the body did not come within {} s; send it anew", PATIENCE.as_secs());
+        ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", public)
+    })?;
+    let bytes = body.map_err(|error| {
         let most = how.most;
         let public = format!(
             "the body could not be read, or has more than {most} bytes; send less, or start the \

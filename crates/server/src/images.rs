@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::StatusCode;
-use lapidary_core::TokenId;
+use lapidary_core::{Patches, TokenId};
 use lapidary_engine::{Engine, LookError, Soft, SoftRows};
 use lapidary_media::{Budget, Limits, decode, patches};
 use lapidary_text::{Conversation, MediaKind, Tokenizer, make_room};
@@ -25,13 +25,15 @@ const KEPT_NUMBERS: usize = 64 << 20;
 pub struct Images {
     budget: Budget,
     limits: Limits,
+    /// Held while a picture is unpacked: one may take half a gigabyte, and many may come at once.
+    desk: Mutex<()>,
     seen: Mutex<Seen>,
 }
 
 impl Images {
     /// Reads each picture as at most `budget` soft tokens.
     pub fn new(budget: Budget) -> Self {
-        Self { budget, limits: Limits::default(), seen: Mutex::default() }
+        Self { budget, limits: Limits::default(), desk: Mutex::default(), seen: Mutex::default() }
     }
 
     /// The soft tokens of a picture: remembered, or made by the engine.
@@ -41,11 +43,16 @@ impl Images {
         if let Some(rows) = seen().get(key) {
             return Ok(rows);
         }
-        let pixels = decode(bytes, &self.limits).map_err(|e| unreadable(e.to_string()))?;
-        let rows = engine.look(patches(&pixels, self.budget)).map_err(not_seen)?;
+        let rows = engine.look(self.unpack(bytes)?).map_err(not_seen)?;
         let rows = Arc::new(rows);
         seen().put(key, rows.clone());
         Ok(rows)
+    }
+
+    fn unpack(&self, bytes: &[u8]) -> Result<Patches, ApiError> {
+        let _desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
+        let pixels = decode(bytes, &self.limits).map_err(|e| unreadable(e.to_string()))?;
+        Ok(patches(&pixels, self.budget))
     }
 }
 
@@ -64,24 +71,31 @@ pub(crate) fn refuse_others(chat: &Conversation, images: Option<&Images>) -> Res
     }
 }
 
-/// Makes room for a conversation's pictures in its prompt, and fills it.
+/// Makes room for a conversation's pictures in its prompt, and fills it, as far as a context has room.
 pub(crate) fn place(
     chat: &Conversation,
     tokens: Vec<TokenId>,
+    context: u32,
     (images, engine, tokenizer): (Option<&Images>, &Engine, &Tokenizer),
 ) -> Result<(Vec<TokenId>, Vec<Soft>), ApiError> {
     let Some(images) = images.filter(|_| chat.media().next().is_some()) else {
         return Ok((tokens, Vec::new()));
     };
-    let mut rows = Vec::new();
+    let (mut rows, mut length) = (Vec::new(), tokens.len());
     for (n, (_, part)) in (1..).zip(chat.media()) {
+        // Before the next one is unpacked: a body may bring more pictures than any memory holds.
+        if length >= context as usize {
+            return Err(ApiError::too_long(length, context));
+        }
         let found = bytes(part).map_err(unreadable);
         let found = found.and_then(|bytes| images.rows(&bytes, engine));
         let located = |error: ApiError| {
             let public = format!("image {n}: {}", error.public);
             ApiError { param: Some("messages".to_owned()), public, ..error }
         };
-        rows.push(found.map_err(located)?);
+        let found = found.map_err(located)?;
+        length += found.count();
+        rows.push(found);
     }
     let counts: Vec<_> = rows.iter().map(|rows| rows.count()).collect();
     let roomy = make_room(&tokens, tokenizer.specials(), &counts);

@@ -62,7 +62,7 @@ pub(crate) fn write(mut chat: Conversation, app: &App) -> Result<Written, ApiErr
         written.prefill = Some(said.trim().to_owned());
     }
     let sight = (model.images.as_ref(), app.engine(), tokenizer);
-    (written.tokens, written.soft) = images::place(&chat, written.tokens, sight)?;
+    (written.tokens, written.soft) = images::place(&chat, written.tokens, model.context, sight)?;
     Ok(written)
 }
 

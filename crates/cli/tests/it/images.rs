@@ -175,3 +175,40 @@ fn the_server_looks_at_images_of_both_kinds_of_clients() {
     }
     assert_eq!(chat(&openai)["choices"][0]["message"], first["choices"][0]["message"]);
 }
+
+#[test]
+fn more_images_than_the_context_holds_are_refused_before_they_are_read() {
+    let (Some(folder), Some(case)) = (shared("pebble/hf"), case(0)) else { return };
+    let server = Server::start(&["-m", path(&folder), "--ctx", "512", "--slots", "1"]);
+    let data = base64(&fs::read(&case.files[0]).expect("it is there"));
+    let part = |data: &str| {
+        let url = format!("data:image/png;base64,{data}");
+        json!({ "type": "image_url", "image_url": { "url": url } })
+    };
+    // What comes after the context is full would be refused for another reason.
+    let parts: Vec<_> = (0..20).map(|i| part(if i < 10 { &data } else { "broken" })).collect();
+    let body = json!({ "messages": [{ "role": "user", "content": parts }] });
+    let answer = server.ask("POST /v1/chat/completions", &body.to_string());
+    assert!(answer.contains("context_length_exceeded"), "{answer}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_tower_of_another_kind_turns_images_off_and_text_is_served() {
+    let Some(folder) = shared("pebble/hf") else { return };
+    let scratch = tempfile::tempdir().expect("a temporary folder");
+    for entry in fs::read_dir(&folder).expect("a folder").flatten() {
+        let place = scratch.path().join(entry.file_name());
+        std::os::unix::fs::symlink(entry.path(), place).expect("a link");
+    }
+    let config = scratch.path().join("config.json");
+    let text = fs::read_to_string(&config).expect("it is there");
+    fs::remove_file(&config).expect("a link");
+    fs::write(&config, text.replace("gemma4_vision", "siglip_vision_model")).expect("a file");
+    let server = Server::start(&["-m", path(scratch.path()), "--ctx", "128", "--slots", "1"]);
+    let body = json!({
+        "messages": [{ "role": "user", "content": "What is the capital of Mongolia?" }],
+    });
+    let answer = server.ask("POST /v1/chat/completions", &body.to_string());
+    assert!(answer.contains("Ulaanbaatar"), "{answer}");
+}
