@@ -242,7 +242,8 @@ impl<'a> Attention<'a> {
         // Twice as many pieces as threads, for stretches are of different lengths; but no more parts
         // than threads, for each reads all keys and values.
         let threads = cpu.pool.threads();
-        let parts = (2 * threads).div_ceil(whole * self.store.spec.heads).min(threads).min(heads);
+        let pieces = (whole * self.store.spec.heads).max(1);
+        let parts = (2 * threads).div_ceil(pieces).min(threads).min(heads);
         let mut work = Vec::new();
         for task in 0..self.tasks() {
             let (row, head, _) = self.task(task);

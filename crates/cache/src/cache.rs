@@ -258,6 +258,10 @@ impl<B: KvKernels> KvCache<B> for Cache<B> {
             let kept = kept(spec, &entries, least);
             highest = highest.max(floor(spec, entries.start, &kept));
             let bytes = transport.export(store, slot, kept.clone());
+            if bytes.len() != kept.len() * transport.entry_bytes(store) {
+                // The device failed, as whoever waits for it will see.
+                return None;
+            }
             layers.push(Kept { entries: kept, bytes });
         }
         Some(Section { from: entries.start, end: entries.end, floor: highest, layers })

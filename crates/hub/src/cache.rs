@@ -42,7 +42,7 @@ impl Cache {
     fn commit(&self, repo: &RepoId, revision: &str) -> Option<String> {
         let written = fs::read_to_string(self.repository(repo).join("refs").join(revision));
         let commit = written.map(|text| text.trim().to_owned()).unwrap_or_else(|_| revision.into());
-        let hexadecimal = commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let hexadecimal = !commit.is_empty() && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
         (hexadecimal && self.snapshot(repo, &commit).is_dir()).then_some(commit)
     }
 

@@ -108,8 +108,10 @@ impl<B: Backend> Bench<'_, B> {
             let kept: Vec<_> = (0..=came_true).collect();
             self.cache.commit(self.ops, text.slot, &kept);
             text.known.extend(&chain[..came_true]);
-            let next = self.token(text.known.len() as u32 + 31 * text.slot.0);
-            text.known.push(next);
+            // The model's own choice, as in plain decoding.
+            let own = out.top.iter().find(|(row, _)| *row == first + came_true);
+            let own = own.and_then(|(_, likeliest)| Some(likeliest.first()?.token));
+            text.known.push(own.unwrap_or_else(|| self.token(text.known.len() as u32)));
             text.hidden = state(&out, first + came_true);
             first += chain.len() + 1;
             gained += kept.len() as u64;
