@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use lapidary_cache::{Extent, KvSpec};
-use lapidary_core::{KvKernels, TensorSource};
+use lapidary_core::{Backend, KvKernels, TensorSource};
 use lapidary_engine::{
     AssistantDrafter, Drafter, Drafting, NgramDrafter, NoDrafts, SmallModelDrafter,
 };
@@ -133,10 +133,7 @@ impl DraftArgs {
     ) -> Result<Box<dyn Drafter<B>>, Failure> {
         let source = find(Some(path))?;
         if AssistantConfig::describes(source.meta()) {
-            let precision = Precision::AsStored;
-            let assistant = load_assistant(ops, &source, target, precision, &mut |_, _| {});
-            let assistant = assistant.map_err(|e| Failure::work("draft", e))?;
-            return Ok(Box::new(AssistantDrafter::new(assistant)));
+            return assistant(ops, &source, target);
         }
         if self.draft_tree.is_some() {
             let message = "a small model makes chains; --draft-tree needs the model's own drafter";
@@ -156,6 +153,17 @@ impl DraftArgs {
         let (slots, burst) = (extent.slots, extent.burst as usize);
         Ok(Box::new(SmallModelDrafter::new(Box::new(model), Box::new(cache), slots, burst)))
     }
+}
+
+/// The drafter that was trained for the target.
+pub(crate) fn assistant<B: Backend>(
+    ops: &B,
+    source: &dyn TensorSource,
+    target: &Config,
+) -> Result<Box<dyn Drafter<B>>, Failure> {
+    let drafter = load_assistant(ops, source, target, Precision::AsStored, &mut |_, _| {});
+    let drafter = drafter.map_err(|e| Failure::work("draft", e))?;
+    Ok(Box::new(AssistantDrafter::new(drafter)))
 }
 
 #[cfg(test)]

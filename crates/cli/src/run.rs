@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::args::{Preset, RunArgs, TemplateArgs};
 use crate::engine::{Running, Seats, start_seeing};
 use crate::failure::{Failure, INTERRUPTED};
-use crate::hub::{find_or_pull, locate};
+use crate::hub::find_or_pull;
 use crate::interrupt::Interrupt;
 use crate::model::{Feature, Text, noticed};
 use crate::rules::grammar;
@@ -35,8 +35,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     let eye = match args.image.is_empty() {
         true => None,
         false => {
-            let path = args.model.model.as_deref().map(locate).transpose()?;
-            let found = Found::of(path.as_deref(), &source, &args.sight)?;
+            let found = Found::of(args.model.model.as_deref(), &source, &args.sight)?;
             Some(found.needed(&source)?)
         }
     };

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::args::{DeviceArgs, EngineArgs, ModelArgs};
 use crate::engine::{Running, Seats, context, start_seeing};
 use crate::failure::Failure;
-use crate::hub::{find_or_pull, locate};
+use crate::hub::find_or_pull;
 use crate::model::{Recommended, Text, config};
 use crate::sight::{Eye, Found, SightArgs};
 
@@ -115,8 +115,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8, Failure> {
     let keys = keys(args.api_key_file.as_deref())?;
     let tls = tls(args)?;
     let source = find_or_pull(&args.model)?;
-    let path = args.model.model.as_deref().map(locate).transpose()?;
-    let eye = Found::of(path.as_deref(), &source, &args.sight)?.if_any();
+    let eye = Found::of(args.model.model.as_deref(), &source, &args.sight)?.if_any();
     let model = model(args, &source, eye.as_ref())?;
     let name = model.name.clone();
     start_log(args.log);

@@ -13,6 +13,7 @@ use lapidary_model::{Precision, load_vision};
 use lapidary_text::{Tokenizer, make_room};
 
 use crate::failure::Failure;
+use crate::hub::locate;
 
 /// How pictures are looked at.
 #[derive(Args, Clone, Debug, Default)]
@@ -52,7 +53,8 @@ pub(crate) enum Found {
 }
 
 impl Found {
-    /// Looks into the file that was named, into the model itself, then beside it.
+    /// Looks into the file that was named, into the model itself, then beside it; `model` is as it was
+    /// typed.
     pub(crate) fn of(
         model: Option<&Path>,
         source: &Source,
@@ -68,7 +70,7 @@ impl Found {
         }
         let (Some(model), Source::Gguf(_)) = (model, source) else { return Ok(Self::Nothing) };
         let width = Config::read(source.meta()).map(|config| config.hidden).unwrap_or_default();
-        let mut beside = beside(model, width);
+        let mut beside = beside(&locate(model)?, width);
         Ok(match beside.len() {
             0 => Self::Nothing,
             1 => match Eye::in_file(&beside.remove(0), args) {

@@ -28,6 +28,7 @@ use crate::draft::StepCost;
 use crate::returned::Returned;
 use crate::sequence::{Flight, Sequence};
 use crate::share::share;
+use crate::soft::Blocks;
 use crate::{
     BadLimits, Draft, DraftCall, Drafting, Event, Finish, Guesses, Limits, Policy, Refused,
     Request, RequestId, SoftRows,
@@ -161,7 +162,11 @@ impl Scheduler {
         self.stats.submitted += 1;
         let (over, open): (Vec<_>, Vec<_>) =
             (0..request.samples).partition(|&sample| request.asks_for_nothing(sample));
-        self.waiting.extend(open.into_iter().map(|i| Sequence::new(&request, arrival, i)));
+        // Once for all texts: naming reads every number of every soft row.
+        let blocks = Blocks::new(&request.soft);
+        let names = blocks.named(&request.prompt);
+        let begun = |sample| Sequence::new(&request, (&blocks, &names), arrival, sample);
+        self.waiting.extend(open.into_iter().map(begun));
         self.stats.finished += u64::from(!self.is_live(request.id));
         for sample in over {
             self.events.push_back(Event::Finished {

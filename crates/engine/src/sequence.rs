@@ -110,10 +110,15 @@ pub(crate) struct Advance {
 
 impl Sequence {
     /// A request's text of this number, not begun. The first reads what the request asks of its
-    /// prompt; the others only continue it, each with dice of its own.
-    pub(crate) fn new(request: &Request, arrival: u64, sample: u32) -> Self {
+    /// prompt; the others only continue it, each with dice of its own. `blocks` are the request's, and
+    /// `names` what they make of its prompt.
+    pub(crate) fn new(
+        request: &Request,
+        (blocks, names): (&Blocks, &[TokenId]),
+        arrival: u64,
+        sample: u32,
+    ) -> Self {
         let reading = if sample == 0 { Reading::of(request) } else { Reading::Plain };
-        let blocks = Blocks::new(&request.soft);
         Self {
             id: request.id,
             sample,
@@ -121,8 +126,8 @@ impl Sequence {
             preempted: 0,
             prompt: request.prompt.len(),
             tokens: request.prompt.clone(),
-            names: blocks.named(&request.prompt),
-            blocks,
+            names: names.to_vec(),
+            blocks: blocks.clone(),
             committed: 0,
             draft: Draft::default(),
             pace: Pace::default(),

@@ -4,12 +4,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use lapidary_core::{Backend, TensorSource};
-use lapidary_engine::{AssistantDrafter, Drafter};
+use lapidary_core::Backend;
+use lapidary_engine::Drafter;
 use lapidary_measure::{Luck, Shape};
 use lapidary_model::config::Config;
-use lapidary_model::{Precision, load_assistant};
 
+use crate::draft::assistant;
 use crate::failure::Failure;
 use crate::model::find;
 
@@ -52,8 +52,8 @@ impl LuckArgs {
     ) -> Result<Option<Lucky<B>>, Failure> {
         let Some(luck) = self.luck() else { return Ok(None) };
         let drafter = match (&self.draft, shape.map(Shape::drafter)) {
-            (Some(path), _) => load(ops, &find(Some(path))?, target)?,
-            (None, Some(Some(drafter))) => load(ops, &drafter, target)?,
+            (Some(path), _) => assistant(ops, &find(Some(path))?, target)?,
+            (None, Some(Some(drafter))) => assistant(ops, &drafter, target)?,
             (None, Some(None)) => {
                 let message = "this shape has too few layers to make a drafter for";
                 return Err(Failure::usage("draft", message));
@@ -65,14 +65,4 @@ impl LuckArgs {
         };
         Ok(Some((drafter, luck)))
     }
-}
-
-fn load<B: Backend>(
-    ops: &B,
-    source: &dyn TensorSource,
-    target: &Config,
-) -> Result<Box<dyn Drafter<B>>, Failure> {
-    let drafter = load_assistant(ops, source, target, Precision::AsStored, &mut |_, _| {});
-    let drafter = drafter.map_err(|e| Failure::work("draft", e))?;
-    Ok(Box::new(AssistantDrafter::new(drafter)))
 }

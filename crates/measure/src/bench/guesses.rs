@@ -1,11 +1,12 @@
 //! Decoding with guesses whose luck is made up, so that the speed of guessing can be measured without
 //! a model that says anything.
 
+use std::mem;
 use std::time::Instant;
 
 use lapidary_core::{Backend, Batch, SlotId, TokenId, Want};
 use lapidary_engine::{Draft, DraftCall, DraftShape, Drafter, RequestId, Target};
-use lapidary_model::{Outputs, StepError, run};
+use lapidary_model::{StepError, run};
 
 use super::Bench;
 
@@ -100,7 +101,7 @@ impl<B: Backend> Bench<'_, B> {
             let added = step.chain(text.slot, base, &tokens, want);
             step = added.expect("slots are distinct and spans have a row");
         }
-        let out = run(self.ops, self.model, self.cache, &step.build())?;
+        let mut out = run(self.ops, self.model, self.cache, &step.build())?;
         let mut gained = 0;
         let mut first = 0;
         for (text, chain) in texts.iter_mut().zip(chains) {
@@ -108,11 +109,12 @@ impl<B: Backend> Bench<'_, B> {
             let kept: Vec<_> = (0..=came_true).collect();
             self.cache.commit(self.ops, text.slot, &kept);
             text.known.extend(&chain[..came_true]);
+            // Every row brings both back, so a row's place is its index.
+            let last = first + came_true;
             // The model's own choice, as in plain decoding.
-            let own = out.top.iter().find(|(row, _)| *row == first + came_true);
-            let own = own.and_then(|(_, likeliest)| Some(likeliest.first()?.token));
+            let own = out.top[last].1.first().map(|candidate| candidate.token);
             text.known.push(own.unwrap_or_else(|| self.token(text.known.len() as u32)));
-            text.hidden = state(&out, first + came_true);
+            text.hidden = Some(mem::take(&mut out.hidden[last].1));
             first += chain.len() + 1;
             gained += kept.len() as u64;
         }
@@ -128,11 +130,6 @@ impl<B: Backend> Bench<'_, B> {
         let chain = |draft: &Draft| draft.nodes().iter().map(|node| node.0).take(most).collect();
         drafts.iter().map(chain).collect()
     }
-}
-
-/// The hidden state of a row.
-fn state(out: &Outputs, row: usize) -> Option<Vec<f32>> {
-    out.hidden.iter().find(|(at, _)| *at == row).map(|(_, state)| state.clone())
 }
 
 /// How many guesses come true, step after step: spread so evenly that few steps have the mean of many.
